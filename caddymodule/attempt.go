@@ -1,0 +1,147 @@
+// SPDX-FileCopyrightText: The Caddy LLM authors
+// SPDX-License-Identifier: Apache-2.0
+
+package caddymodule
+
+import (
+	"context"
+	"net/http"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
+
+	"github.com/caddy-llm/loadaware/fleet"
+	"github.com/caddy-llm/loadaware/prompts"
+)
+
+// attemptVar is the request variable that holds the request's attempt. Request
+// variables are one map for the whole request, so the handler, every Select
+// and the error routes find the same one.
+const attemptVar = "llm_loadaware.attempt"
+
+// attempt is the record of one request. It belongs to the request's goroutine.
+type attempt struct {
+	// known is false until the request was looked at; the rest of this block
+	// is what was found then
+	known    bool
+	endpoint prompts.Endpoint
+	prompt   prompts.Prompt
+	prefills bool
+
+	// body is what was read of the request's body, nil where nothing was;
+	// whole says that it can be sent again
+	body  *body
+	whole bool
+
+	// watched says that a handler is on the stack, which ends the placements;
+	// where none is, they end with the request's context. handled says that
+	// there was one, as there was when an error route proxies again.
+	watched, handled bool
+
+	// current is the placement of the dispatch under way, made by policy;
+	// tried are the upstreams that this policy has dispatched the request to
+	current *reservation
+	policy  *LoadAwareSelection
+	tried   []string
+	count   int
+
+	// session is the short form of the session's hash
+	session string
+
+	// firstOutput is when the first output was seen, zero before
+	started, firstOutput time.Time
+}
+
+// attemptOf returns the attempt of r, and makes it if this is the first that is
+// seen of the request.
+func attemptOf(r *http.Request) *attempt {
+	if a, ok := caddyhttp.GetVar(r.Context(), attemptVar).(*attempt); ok {
+		return a
+	}
+	a := &attempt{started: time.Now()}
+	caddyhttp.SetVar(r.Context(), attemptVar, a)
+	return a
+}
+
+// reservation is a placement together with the reference to its fleet.
+type reservation struct {
+	fleet.Placement
+	lease *lease
+	ended atomic.Bool
+}
+
+// end ends the placement once and gives the reference back.
+func (res *reservation) end(c fleet.Cause) {
+	if res.ended.CompareAndSwap(false, true) {
+		res.End(c, time.Now())
+		res.lease.release()
+	}
+}
+
+// supersede ends the placement that an earlier Select of this request made.
+// From the same policy it is a failed dispatch that Caddy retries. From another
+// one, as in a response route that proxies again, it has done its work.
+func (a *attempt) supersede(p *LoadAwareSelection) {
+	if a.current == nil {
+		return
+	}
+	if a.policy == p {
+		a.current.end(fleet.CauseRetried)
+	} else {
+		a.current.end(fleet.CauseEnd)
+	}
+	a.current = nil
+}
+
+// dispatch makes res the current placement. Without a handler on the stack
+// nobody sees the response, and res ends with the request's context.
+func (a *attempt) dispatch(p *LoadAwareSelection, res *reservation, ctx context.Context) {
+	if a.policy != p {
+		a.policy, a.tried = p, nil
+	}
+	a.current = res
+	a.count++
+	if name := res.Upstream(); !slices.Contains(a.tried, name) {
+		a.tried = append(a.tried, name)
+	}
+	if !a.watched {
+		context.AfterFunc(ctx, func() { res.end(fleet.CauseEnd) })
+	}
+}
+
+// output notes that the engine has shown its first output.
+func (a *attempt) output() {
+	if a.current == nil {
+		return
+	}
+	now := time.Now()
+	a.firstOutput = now
+	a.current.FirstOutput(now)
+}
+
+// refuse notes that the response has an error status. The upstream answers for
+// it where another one might have answered better: not for what is wrong with
+// the request, nor for a client that sends too much.
+func (a *attempt) refuse(status int) {
+	if a.current != nil {
+		a.current.Fail(fleet.CauseError, blamesUpstream(status), time.Now())
+	}
+}
+
+func blamesUpstream(status int) bool {
+	switch status {
+	case http.StatusUnauthorized, http.StatusForbidden, http.StatusNotFound:
+		return true
+	}
+	return status >= 500
+}
+
+// end ends what the request still holds.
+func (a *attempt) end(c fleet.Cause) {
+	if a.current != nil {
+		a.current.end(c)
+		a.current = nil
+	}
+}

@@ -1,0 +1,227 @@
+// SPDX-FileCopyrightText: The Caddy LLM authors
+// SPDX-License-Identifier: Apache-2.0
+
+package caddymodule
+
+import (
+	"errors"
+	"strconv"
+
+	"github.com/dustin/go-humanize"
+
+	"github.com/caddyserver/caddy/v2"
+	"github.com/caddyserver/caddy/v2/caddyconfig/caddyfile"
+	"github.com/caddyserver/caddy/v2/caddyconfig/httpcaddyfile"
+	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
+)
+
+func init() {
+	httpcaddyfile.RegisterHandlerDirective("llm_loadaware", parseHandler)
+	// inside encode, so that the writer sees plain events, and around every
+	// directive that may hold a reverse_proxy
+	httpcaddyfile.RegisterDirectiveOrder("llm_loadaware", httpcaddyfile.Before, "invoke")
+}
+
+func parseHandler(h httpcaddyfile.Helper) (caddyhttp.MiddlewareHandler, error) {
+	handler := new(Handler)
+	err := handler.UnmarshalCaddyfile(h.Dispenser)
+	return handler, err
+}
+
+// UnmarshalCaddyfile sets up the handler from Caddyfile tokens. Syntax:
+//
+//	llm_loadaware [<matcher>] {
+//	    max_body          <size>
+//	    max_buffered      <size>
+//	    max_prompt_tokens <n>
+//	    media_tokens      <n>
+//	}
+//
+// Everything has a default: 32MiB, 1GiB, 262144 and 1024.
+func (h *Handler) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
+	d.Next() // consume directive name
+	if d.NextArg() {
+		return d.ArgErr()
+	}
+	seen := options{}
+	for d.NextBlock(0) {
+		if err := seen.once(d); err != nil {
+			return err
+		}
+		var err error
+		switch d.Val() {
+		case "max_body":
+			err = parseValue(d, &h.MaxBody, parseSize)
+		case "max_buffered":
+			err = parseValue(d, &h.MaxBuffered, parseSize)
+		case "max_prompt_tokens":
+			err = parseValue(d, &h.MaxPromptTokens, parsePositive)
+		case "media_tokens":
+			err = parseValue(d, &h.MediaTokens, parsePositive)
+		default:
+			return d.Errf("unrecognized option '%s'", d.Val())
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// UnmarshalCaddyfile sets up the policy from Caddyfile tokens. Syntax:
+//
+//	lb_policy llm_loadaware {
+//	    fleet          <name>
+//	    session_header <fields...>
+//	    session_ttl    <duration>
+//	    max_sessions   <n>
+//	    stickiness     <tokens>
+//	    request_cost   <tokens>
+//	    congestion     <weight>
+//	    eviction       <weight>
+//	    prefix_index   off
+//	    kv_tokens      <n>
+//	    prefill_ttl    <duration>
+//	}
+//
+// Everything has a default: see the fields of LoadAwareSelection.
+func (p *LoadAwareSelection) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
+	d.Next() // consume policy name
+	if d.NextArg() {
+		return d.ArgErr()
+	}
+	seen := options{}
+	for d.NextBlock(0) {
+		if err := seen.once(d); err != nil {
+			return err
+		}
+		if err := p.unmarshalOption(d); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (p *LoadAwareSelection) unmarshalOption(d *caddyfile.Dispenser) error {
+	switch d.Val() {
+	case "fleet":
+		return parseValue(d, &p.Fleet, parseName)
+	case "session_header":
+		p.SessionHeader = d.RemainingArgs()
+		if len(p.SessionHeader) == 0 {
+			return d.ArgErr()
+		}
+		return nil
+	case "session_ttl":
+		return parseValue(d, &p.SessionTTL, parseDuration)
+	case "max_sessions":
+		return parseValue(d, &p.MaxSessions, parsePositive)
+	case "stickiness":
+		return parseValue(d, &p.Stickiness, parseWeight)
+	case "request_cost":
+		return parseValue(d, &p.RequestCost, parseWeight)
+	case "congestion":
+		return parseValue(d, &p.Congestion, parseWeight)
+	case "eviction":
+		return parseValue(d, &p.Eviction, parseWeight)
+	case "prefix_index":
+		return parseValue(d, &p.DisablePrefixIndex, parseOff)
+	case "kv_tokens":
+		return parseValue(d, &p.KVTokens, parsePositive)
+	case "prefill_ttl":
+		return parseValue(d, &p.PrefillTTL, parseDuration)
+	}
+	return d.Errf("unrecognized option '%s'", d.Val())
+}
+
+// options remembers which options of a block were given.
+type options map[string]struct{}
+
+// once fails if the current option was given before.
+func (o options) once(d *caddyfile.Dispenser) error {
+	if _, ok := o[d.Val()]; ok {
+		return d.Errf("%s already specified", d.Val())
+	}
+	o[d.Val()] = struct{}{}
+	return nil
+}
+
+// parseValue sets an option from its one argument.
+func parseValue[T any](d *caddyfile.Dispenser, option *T, parse func(string) (T, error)) error {
+	name := d.Val()
+	if !d.NextArg() {
+		return d.ArgErr()
+	}
+	value, err := parse(d.Val())
+	if err != nil {
+		return d.Errf("invalid %s '%s': %v", name, d.Val(), err)
+	}
+	*option = value
+	if d.NextArg() {
+		return d.ArgErr()
+	}
+	if d.NextBlock(1) {
+		return d.Errf("%s takes no block", name)
+	}
+	return nil
+}
+
+// What is wrong with a value that is well formed.
+var (
+	errEmpty       = errors.New("must not be empty")
+	errNotPositive = errors.New("must be positive")
+	errNegative    = errors.New("must not be negative")
+	errNotOff      = errors.New("must be off")
+)
+
+func parseName(s string) (string, error) {
+	if s == "" {
+		return "", errEmpty
+	}
+	return s, nil
+}
+
+func parsePositive(s string) (int, error) {
+	n, err := strconv.Atoi(s)
+	if err == nil && n < 1 {
+		err = errNotPositive
+	}
+	return n, err
+}
+
+func parseWeight(s string) (*float64, error) {
+	n, err := strconv.ParseFloat(s, 64)
+	if err == nil && !(n >= 0) {
+		err = errNegative
+	}
+	return &n, err
+}
+
+func parseDuration(s string) (caddy.Duration, error) {
+	d, err := caddy.ParseDuration(s)
+	if err == nil && d <= 0 {
+		err = errNotPositive
+	}
+	return caddy.Duration(d), err
+}
+
+func parseSize(s string) (int64, error) {
+	n, err := humanize.ParseBytes(s)
+	if err == nil && (n < 1 || n > 1<<62) {
+		err = errNotPositive
+	}
+	return int64(n), err
+}
+
+func parseOff(s string) (bool, error) {
+	if s != "off" {
+		return false, errNotOff
+	}
+	return true, nil
+}
+
+// Interface guards
+var (
+	_ caddyfile.Unmarshaler = (*Handler)(nil)
+	_ caddyfile.Unmarshaler = (*LoadAwareSelection)(nil)
+)

@@ -1,0 +1,24 @@
+// SPDX-FileCopyrightText: The Caddy LLM authors
+// SPDX-License-Identifier: Apache-2.0
+
+// Package caddymodule adapts the fleet to Caddy. It is the only package that
+// knows Caddy, zap, Prometheus and HTTP.
+//
+// A request meets it three times. [Handler] reads it and makes its attempt, the
+// record that every part finds among the request's variables. The policy
+// [LoadAwareSelection] places it on the [fleet.Fleet] that its lease refers to,
+// once for each dispatch. The response writer sees the first output and the
+// status, and the handler's deferred end gives back what is still held, also
+// when Caddy aborts the stream by a panic.
+//
+// Who owns what:
+//
+//   - The pool of fleets is process-wide and guards itself. A lease guards its
+//     reference count with its own lock.
+//   - All counters, sessions and indexes are behind the lock of their fleet.
+//   - An attempt belongs to its request's goroutine. What may end a placement
+//     from another goroutine, which is the end of the request's context where
+//     no handler is on the stack, goes through the placement alone.
+//   - A policy's fields are read-only once it is provisioned, but for the pool
+//     it resolved last.
+package caddymodule

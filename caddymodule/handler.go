@@ -1,0 +1,214 @@
+// SPDX-FileCopyrightText: The Caddy LLM authors
+// SPDX-License-Identifier: Apache-2.0
+
+package caddymodule
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"time"
+
+	"go.uber.org/zap"
+	"go.uber.org/zap/zapcore"
+
+	"github.com/caddyserver/caddy/v2"
+	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
+
+	"github.com/caddy-llm/loadaware/fleet"
+	"github.com/caddy-llm/loadaware/prompts"
+)
+
+func init() {
+	caddy.RegisterModule(new(Handler))
+}
+
+// Defaults of the handler.
+const (
+	defaultMaxBody     = 32 << 20
+	defaultMaxBuffered = 1 << 30
+)
+
+// Handler reads LLM requests before they are placed and watches their
+// responses, for the `llm_loadaware` selection policy of the reverse proxies
+// behind it.
+//
+// It reads the body of POSTs to the endpoints of vLLM that carry a prompt, so
+// that the policy knows how long the prompt is and what of it an upstream may
+// have cached, and so that a retry can send the whole body again. Everything
+// else passes unread. It sees the first output of the response, and gives the
+// prefill tokens that the policy has reserved back at that moment.
+//
+// One handler for a whole site is enough. A second one inside it does nothing.
+//
+// The request and the response reach the other side byte for byte, and nothing
+// that a client sends is answered with an error by this handler.
+type Handler struct {
+	// MaxBody is how much of a request body is read into memory, in bytes. Of
+	// a longer body the first part is looked at while the rest streams
+	// through, and it cannot be sent again. Default: 33554432 (32 MiB).
+	MaxBody int64 `json:"max_body,omitempty"`
+
+	// MaxBuffered is how much of all request bodies together is held in
+	// memory, in bytes. A body that finds no more room is treated as one that
+	// is longer than `max_body`. The requests of all configurations and all
+	// handlers count. Default: 1073741824 (1 GiB).
+	MaxBuffered int64 `json:"max_buffered,omitempty"`
+
+	// MaxPromptTokens caps the estimate of one prompt, in tokens: no request
+	// is charged more than the longest context that an upstream takes.
+	// Default: 262144.
+	MaxPromptTokens int `json:"max_prompt_tokens,omitempty"`
+
+	// MediaTokens is what one image, sound, video or file in a prompt is
+	// charged, in tokens. Default: 1024.
+	MediaTokens int `json:"media_tokens,omitempty"`
+
+	logger *zap.Logger
+}
+
+// CaddyModule returns the Caddy module information.
+func (*Handler) CaddyModule() caddy.ModuleInfo {
+	return caddy.ModuleInfo{
+		ID:  "http.handlers.llm_loadaware",
+		New: func() caddy.Module { return new(Handler) },
+	}
+}
+
+// Provision fills in the defaults.
+func (h *Handler) Provision(ctx caddy.Context) error {
+	h.logger = ctx.Logger()
+	if h.MaxBody == 0 {
+		h.MaxBody = defaultMaxBody
+	}
+	if h.MaxBuffered == 0 {
+		h.MaxBuffered = defaultMaxBuffered
+	}
+	if h.MaxPromptTokens == 0 {
+		h.MaxPromptTokens = prompts.DefaultMaxPromptTokens
+	}
+	if h.MediaTokens == 0 {
+		h.MediaTokens = prompts.DefaultMediaTokens
+	}
+	return nil
+}
+
+// Validate checks the ranges of the options.
+func (h *Handler) Validate() error {
+	for _, option := range []struct {
+		name  string
+		value int64
+	}{
+		{"max_body", h.MaxBody},
+		{"max_buffered", h.MaxBuffered},
+		{"max_prompt_tokens", int64(h.MaxPromptTokens)},
+		{"media_tokens", int64(h.MediaTokens)},
+	} {
+		if option.value < 1 {
+			return fmt.Errorf("%s must be at least 1", option.name)
+		}
+	}
+	return nil
+}
+
+// ServeHTTP implements caddyhttp.MiddlewareHandler.
+func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyhttp.Handler) error {
+	a := attemptOf(r)
+	if a.watched {
+		return next.ServeHTTP(w, r)
+	}
+	a.watched, a.handled = true, true
+	h.read(r, a)
+	rw := newResponseWriter(w, a, r.Context())
+
+	// set when next returns: when it panics instead, which Caddy does to abort
+	// a stream whose upstream has died, the request ends here all the same
+	err := errAborted
+	defer func() { a.finish(r, rw, err) }()
+	err = next.ServeHTTP(rw, r)
+	return err
+}
+
+// errAborted is the error of a request whose handlers panicked.
+var errAborted = errors.New("aborted")
+
+// read finds out what the request asks of an engine, and reads its body where
+// that carries a prompt.
+func (h *Handler) read(r *http.Request, a *attempt) {
+	if a.known {
+		return
+	}
+	limits := prompts.Limits{MaxPromptTokens: h.MaxPromptTokens, MediaTokens: h.MediaTokens}
+	a.look(r, limits)
+	if !a.endpoint.Reads || !a.prefills || r.Body == nil || r.Body == http.NoBody {
+		return
+	}
+	a.body, a.whole = readBody(r, h.MaxBody, h.MaxBuffered)
+	a.prompt = a.endpoint.Read(a.body.bytes(), a.whole, r.Header.Get("Content-Type"), limits)
+	if !a.prompt.Parsed && !a.whole {
+		a.prompt.Tokens = max(a.prompt.Tokens, prompts.BySize(r.ContentLength, limits))
+	}
+	if c := h.logger.Check(zapcore.DebugLevel, "read request"); c != nil {
+		c.Write(
+			zap.String("endpoint", a.endpoint.Name),
+			zap.Int64("content_length", r.ContentLength),
+			zap.Bool("whole", a.whole),
+			zap.Bool("parsed", a.prompt.Parsed),
+			zap.Int("prompt_tokens", a.prompt.Tokens),
+		)
+	}
+}
+
+// finish ends what the request holds and notes what became of it.
+func (a *attempt) finish(r *http.Request, w *responseWriter, err error) {
+	a.annotate(r.Context())
+	a.end(causeOf(r.Context(), w, err))
+	a.watched = false
+	if err != nil && w.status == 0 {
+		// the error routes may proxy the request again, and need its body
+		context.AfterFunc(r.Context(), a.body.drop)
+		return
+	}
+	a.body.drop()
+}
+
+// causeOf tells what ended a request.
+func causeOf(ctx context.Context, w *responseWriter, err error) fleet.Cause {
+	switch {
+	case ctx.Err() != nil || w.writeFailed:
+		return fleet.CauseCanceled
+	case err != nil || w.status >= 400:
+		return fleet.CauseError
+	}
+	return fleet.CauseEnd
+}
+
+// look finds out from path, method and headers what kind of request this is.
+func (a *attempt) look(r *http.Request, limits prompts.Limits) {
+	a.known = true
+	endpoint, listed := prompts.Lookup(r.URL.Path)
+	a.endpoint = endpoint
+	if r.Method != http.MethodPost || r.Header.Get("Upgrade") != "" || listed && !endpoint.Prefills {
+		return
+	}
+	// an endpoint that nobody lists is charged by its size: whatever it does,
+	// a long body is more work than a short one
+	a.prefills = listed || r.ContentLength != 0
+	a.prompt = prompts.Prompt{Prefills: a.prefills, Tokens: prompts.BySize(r.ContentLength, limits)}
+	if caddyhttp.IsIncremental(r.Header) {
+		// the client wants its request forwarded as it comes
+		a.endpoint.Reads = false
+	}
+}
+
+// Interface guards
+var (
+	_ caddy.Module                = (*Handler)(nil)
+	_ caddy.Provisioner           = (*Handler)(nil)
+	_ caddy.Validator             = (*Handler)(nil)
+	_ caddyhttp.MiddlewareHandler = (*Handler)(nil)
+)
+
+// elapsedMillis is the time from start to t in milliseconds.
+func elapsedMillis(start, t time.Time) float64 { return t.Sub(start).Seconds() * 1e3 }

@@ -1,0 +1,119 @@
+// SPDX-FileCopyrightText: The Caddy LLM authors
+// SPDX-License-Identifier: Apache-2.0
+
+package caddymodule
+
+import (
+	"context"
+	"fmt"
+
+	"go.uber.org/zap"
+	"go.uber.org/zap/zapcore"
+
+	"github.com/caddyserver/caddy/v2"
+	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
+
+	"github.com/caddy-llm/loadaware/sessions"
+)
+
+// The placeholders that a placement sets, and the last one at the end of the
+// request. See the table at LoadAwareSelection.
+const (
+	placeholderReason         = "http.llm_loadaware.reason"
+	placeholderUpstream       = "http.llm_loadaware.upstream"
+	placeholderModel          = "http.llm_loadaware.model"
+	placeholderPromptTokens   = "http.llm_loadaware.prompt_tokens"
+	placeholderUncachedTokens = "http.llm_loadaware.uncached_tokens"
+	placeholderSession        = "http.llm_loadaware.session"
+	placeholderAttempts       = "http.llm_loadaware.attempts"
+	placeholderFirstOutput    = "http.llm_loadaware.first_output_ms"
+)
+
+// report sets the placeholders of the current placement.
+func (a *attempt) report(ctx context.Context, key sessions.Key) {
+	a.session = shortSession(key)
+	repl, ok := ctx.Value(caddy.ReplacerCtxKey).(*caddy.Replacer)
+	if !ok {
+		return
+	}
+	res := a.current
+	reason := ""
+	if a.prefills {
+		reason = res.Reason().String()
+	}
+	repl.Set(placeholderReason, reason)
+	repl.Set(placeholderUpstream, res.Upstream())
+	repl.Set(placeholderModel, a.prompt.Model)
+	repl.Set(placeholderPromptTokens, res.PromptTokens())
+	repl.Set(placeholderUncachedTokens, res.UncachedTokens())
+	repl.Set(placeholderSession, a.session)
+	repl.Set(placeholderAttempts, a.count)
+}
+
+// shortSession is enough of a session's hash to tell sessions apart in a log.
+func shortSession(key sessions.Key) string {
+	if key == 0 {
+		return ""
+	}
+	return fmt.Sprintf("%08x", uint64(key)>>32)
+}
+
+// annotate sets what is known at the end of a request: a placeholder for the
+// time to first output, and one field for the access log, which also the log
+// of an aborted stream has.
+func (a *attempt) annotate(ctx context.Context) {
+	if a.current == nil {
+		return
+	}
+	fields := logFields{
+		reason:         "",
+		upstream:       a.current.Upstream(),
+		model:          a.prompt.Model,
+		promptTokens:   a.current.PromptTokens(),
+		uncachedTokens: a.current.UncachedTokens(),
+		session:        a.session,
+		attempts:       a.count,
+		firstOutput:    -1,
+	}
+	if a.prefills {
+		fields.reason = a.current.Reason().String()
+	}
+	if !a.firstOutput.IsZero() {
+		fields.firstOutput = elapsedMillis(a.started, a.firstOutput)
+		if repl, ok := ctx.Value(caddy.ReplacerCtxKey).(*caddy.Replacer); ok {
+			repl.Set(placeholderFirstOutput, fields.firstOutput)
+		}
+	}
+	if extra, ok := ctx.Value(caddyhttp.ExtraLogFieldsCtxKey).(*caddyhttp.ExtraLogFields); ok {
+		extra.Set(zap.Object("llm_loadaware", fields))
+	}
+}
+
+// logFields is the access log's record of a placement, with the names of the
+// placeholders.
+type logFields struct {
+	reason, upstream, model, session       string
+	promptTokens, uncachedTokens, attempts int
+	firstOutput                            float64
+}
+
+// MarshalLogObject implements zapcore.ObjectMarshaler.
+func (f logFields) MarshalLogObject(enc zapcore.ObjectEncoder) error {
+	enc.AddString("upstream", f.upstream)
+	if f.reason != "" {
+		enc.AddString("reason", f.reason)
+		enc.AddInt("prompt_tokens", f.promptTokens)
+		enc.AddInt("uncached_tokens", f.uncachedTokens)
+	}
+	if f.model != "" {
+		enc.AddString("model", f.model)
+	}
+	if f.session != "" {
+		enc.AddString("session", f.session)
+	}
+	enc.AddInt("attempts", f.attempts)
+	if f.firstOutput >= 0 {
+		enc.AddFloat64("first_output_ms", f.firstOutput)
+	}
+	return nil
+}

@@ -1,0 +1,256 @@
+// SPDX-FileCopyrightText: The Caddy LLM authors
+// SPDX-License-Identifier: Apache-2.0
+
+package caddymodule
+
+import (
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/caddyserver/caddy/v2"
+	"github.com/caddyserver/caddy/v2/modules/caddyhttp/reverseproxy"
+
+	"github.com/caddy-llm/loadaware/fleet"
+)
+
+func init() {
+	caddy.RegisterModule(new(LoadAwareSelection))
+}
+
+// defaultFleet is the name of the fleet of a policy that names none.
+const defaultFleet = "default"
+
+// LoadAwareSelection is a policy that places each request on the upstream where
+// it costs the least prefill work, for the upstream and for everyone who waits
+// there. It is made for LLM servers such as vLLM, whose work is measured in
+// prompt tokens rather than connections.
+//
+// A session stays at its home, the upstream that holds its KV cache, unless
+// that costs more than `stickiness` tokens over the best one. The policy counts
+// what it placed itself, so a burst never sees stale load, and keeps the count
+// when the configuration is reloaded.
+//
+// It needs the `llm_loadaware` handler in front of the proxy to know the size of
+// a prompt and the moment of the first output. Without it, requests are charged
+// by their Content-Length and hold that until they end.
+//
+// For each request it places, the policy sets these placeholders:
+//
+// Placeholder | Description
+// ------------|-------------
+// `{http.llm_loadaware.reason}` | Why the request was placed where it is: `new`, `pinned`, `moved_pressure`, `moved_unavailable`, `prefix` or `load`; empty for requests without a prompt
+// `{http.llm_loadaware.upstream}` | The chosen upstream's address as given in the config
+// `{http.llm_loadaware.model}` | The model that the request asks for
+// `{http.llm_loadaware.prompt_tokens}` | The estimated tokens of the whole prompt
+// `{http.llm_loadaware.uncached_tokens}` | How many of them the upstream is not believed to have cached
+// `{http.llm_loadaware.session}` | Eight hexadecimal digits of the session's hash, empty without a session
+// `{http.llm_loadaware.attempts}` | How often the request was placed so far
+// `{http.llm_loadaware.first_output_ms}` | Milliseconds from the request's arrival to its first output, set when the response has ended
+type LoadAwareSelection struct {
+	// Fleet names the state to use: policies with the same fleet share counts,
+	// sessions and the prefix index, across sites and across reloads.
+	// Default: `default`.
+	Fleet string `json:"fleet,omitempty"`
+
+	// SessionHeader lists the request headers that name a session; the first
+	// one present counts. Default: `X-Session-ID`, `X-Claude-Code-Session-Id`,
+	// `Session-Id`, `Thread-Id`, `X-Session-Affinity`, `X-OpenWebUI-Chat-Id`,
+	// `X-Litellm-Session-Id`.
+	SessionHeader []string `json:"session_header,omitempty"`
+
+	// SessionTTL is how long a session without a request is remembered.
+	// Default: 1h.
+	SessionTTL caddy.Duration `json:"session_ttl,omitempty"`
+
+	// MaxSessions is how many sessions are remembered; the least recently used
+	// goes first. Default: 100000.
+	MaxSessions int `json:"max_sessions,omitempty"`
+
+	// Stickiness is how much more a session's home may cost than the best
+	// upstream before the session moves, in tokens. 0 moves it for any gain.
+	// Default: 16384.
+	Stickiness *float64 `json:"stickiness,omitempty"`
+
+	// RequestCost is what each request in flight costs, in tokens.
+	// Default: 4096.
+	RequestCost *float64 `json:"request_cost,omitempty"`
+
+	// Congestion is what each waiting request adds to the price of an uncached
+	// token. 0 charges uncached tokens alike however many requests wait.
+	// Default: 2.
+	Congestion *float64 `json:"congestion,omitempty"`
+
+	// Eviction is what evicting a prompt block that was just used adds to the
+	// price of an uncached token; it halves for a block unused for a minute.
+	// 0 ignores eviction. Default: 4.
+	Eviction *float64 `json:"eviction,omitempty"`
+
+	// DisablePrefixIndex turns off the index of prompt blocks: a session is
+	// then charged at its home for what its prompt grew, and everything else
+	// for the whole prompt. Default: false.
+	DisablePrefixIndex bool `json:"disable_prefix_index,omitempty"`
+
+	// KVTokens is how many tokens of prefix cache an upstream has, as far as
+	// the index is to remember them. Too small a value forgets what is cached;
+	// too large a one does no harm. Default: 4000000.
+	KVTokens int `json:"kv_tokens,omitempty"`
+
+	// PrefillTTL is how long a request may hold prefill tokens without any
+	// output. The request itself is counted until it ends. Default: 10m.
+	PrefillTTL caddy.Duration `json:"prefill_ttl,omitempty"`
+
+	logger  *zap.Logger
+	options fleet.Options
+	headers []string
+
+	// listed are the upstreams of the configuration
+	listed []string
+
+	lease lease
+	state *fleet.Fleet
+
+	// pool is the pool of the last request; warned says that the missing
+	// handler was reported
+	pool    atomic.Pointer[resolvedPool]
+	usable  sync.Pool
+	warned  atomic.Bool
+	cleanup sync.Once
+}
+
+// CaddyModule returns the Caddy module information.
+func (*LoadAwareSelection) CaddyModule() caddy.ModuleInfo {
+	return caddy.ModuleInfo{
+		ID:  "http.reverse_proxy.selection_policies.llm_loadaware",
+		New: func() caddy.Module { return new(LoadAwareSelection) },
+	}
+}
+
+// Provision sets the policy up. The fleet is acquired last, so that a failed
+// provision leaves nothing behind.
+func (p *LoadAwareSelection) Provision(ctx caddy.Context) error {
+	if err := registerMetrics(ctx); err != nil {
+		return err
+	}
+	p.logger = ctx.Logger()
+	p.setDefaults()
+	if err := p.Validate(); err != nil {
+		return err
+	}
+	p.headers = canonicalHeaders(p.SessionHeader)
+	p.listed = staticUpstreams(ctx)
+	p.lease.name = p.Fleet
+	p.state = p.lease.acquire()
+	p.state.List(p.listed)
+	return nil
+}
+
+func (p *LoadAwareSelection) setDefaults() {
+	o := fleet.DefaultOptions()
+	if p.Fleet == "" {
+		p.Fleet = defaultFleet
+	}
+	if p.SessionHeader == nil {
+		p.SessionHeader = defaultSessionHeaders
+	}
+	set(&p.SessionTTL, caddy.Duration(o.Sessions.TTL))
+	set(&p.MaxSessions, o.Sessions.Max)
+	set(&p.PrefillTTL, caddy.Duration(o.PrefillTTL))
+	override(&o.Stickiness, p.Stickiness)
+	override(&o.RequestCost, p.RequestCost)
+	override(&o.Congestion, p.Congestion)
+	override(&o.Eviction, p.Eviction)
+	o.Sessions.TTL = time.Duration(p.SessionTTL)
+	o.Sessions.Max = p.MaxSessions
+	o.PrefillTTL = time.Duration(p.PrefillTTL)
+	o.PrefixIndex = !p.DisablePrefixIndex
+	o.KVTokens = p.KVTokens
+	p.options = o
+}
+
+// set gives an option that is not set its default.
+func set[T comparable](option *T, fallback T) {
+	var zero T
+	if *option == zero {
+		*option = fallback
+	}
+}
+
+// override replaces a default by an option for which zero means something.
+func override(fallback, option *float64) {
+	if option != nil {
+		*fallback = *option
+	}
+}
+
+// Validate checks the ranges of the options.
+func (p *LoadAwareSelection) Validate() error {
+	for _, option := range []struct {
+		name  string
+		value float64
+	}{
+		{"stickiness", p.options.Stickiness},
+		{"request_cost", p.options.RequestCost},
+		{"congestion", p.options.Congestion},
+		{"eviction", p.options.Eviction},
+		{"kv_tokens", float64(p.KVTokens)},
+	} {
+		// written so that NaN is refused too
+		if !(option.value >= 0) {
+			return fmt.Errorf("%s must not be negative", option.name)
+		}
+	}
+	if p.MaxSessions < 1 {
+		return fmt.Errorf("max_sessions must be at least 1")
+	}
+	if p.SessionTTL <= 0 {
+		return fmt.Errorf("session_ttl must be positive")
+	}
+	if p.PrefillTTL <= 0 {
+		return fmt.Errorf("prefill_ttl must be positive")
+	}
+	return nil
+}
+
+// staticUpstreams returns the addresses that the policy's reverse proxy lists.
+func staticUpstreams(ctx caddy.Context) []string {
+	var proxy *reverseproxy.Handler
+	for _, module := range ctx.Modules() {
+		if h, ok := module.(*reverseproxy.Handler); ok {
+			proxy = h
+		}
+	}
+	if proxy == nil {
+		return nil
+	}
+	names := make([]string, 0, len(proxy.Upstreams))
+	for _, u := range proxy.Upstreams {
+		names = append(names, u.Dial)
+	}
+	return names
+}
+
+// Cleanup gives the policy's reference to the fleet back. Requests that it
+// placed keep theirs until they end.
+func (p *LoadAwareSelection) Cleanup() error {
+	if p.state == nil {
+		return nil
+	}
+	p.cleanup.Do(func() {
+		p.state.Unlist(p.listed)
+		p.lease.release()
+	})
+	return nil
+}
+
+// Interface guards
+var (
+	_ caddy.Module          = (*LoadAwareSelection)(nil)
+	_ caddy.Provisioner     = (*LoadAwareSelection)(nil)
+	_ caddy.Validator       = (*LoadAwareSelection)(nil)
+	_ caddy.CleanerUpper    = (*LoadAwareSelection)(nil)
+	_ reverseproxy.Selector = (*LoadAwareSelection)(nil)
+)

@@ -1,0 +1,150 @@
+// SPDX-FileCopyrightText: The Caddy LLM authors
+// SPDX-License-Identifier: Apache-2.0
+
+package caddymodule
+
+import (
+	"net/http"
+	"slices"
+	"time"
+
+	"github.com/caddyserver/caddy/v2/modules/caddyhttp/reverseproxy"
+
+	"github.com/caddy-llm/loadaware/fleet"
+	"github.com/caddy-llm/loadaware/prompts"
+)
+
+// Select returns the upstream that r costs the least on, and reserves it there.
+// It returns nil only where no upstream is available. An upstream that this
+// request was dispatched to before is chosen only when there is no other.
+//
+// Select gives r a fresh body where the handler has read it, so that every
+// attempt sends it whole.
+func (p *LoadAwareSelection) Select(upstreams reverseproxy.UpstreamPool, r *http.Request, _ http.ResponseWriter) *reverseproxy.Upstream {
+	a := attemptOf(r)
+	if !a.known {
+		a.look(r, prompts.Limits{})
+	}
+	a.supersede(p)
+	if !a.watched {
+		p.warnUnwatched(a)
+	}
+
+	usable := p.takeUsable()
+	defer p.usable.Put(usable)
+	*usable = a.available((*usable)[:0], upstreams, p)
+	if len(*usable) == 0 {
+		return nil
+	}
+
+	key := sessionKey(p.Fleet, p.headers, r.Header, &a.prompt)
+	request := fleet.Request{
+		Session:  key,
+		Tokens:   a.prompt.Tokens,
+		Blocks:   a.prompt.Blocks,
+		Prefills: a.prefills,
+		Silent:   !a.prompt.Streams,
+	}
+	res := &reservation{lease: &p.lease}
+	state := p.lease.acquire()
+	at := state.Place(&res.Placement, &request, p.resolve(state, upstreams), *usable, &p.options, time.Now())
+	a.dispatch(p, res, r.Context())
+	a.renewBody(r)
+	a.report(r.Context(), key)
+	return upstreams[at]
+}
+
+// takeUsable returns a scratch list of positions.
+func (p *LoadAwareSelection) takeUsable() *[]int {
+	if list, ok := p.usable.Get().(*[]int); ok {
+		return list
+	}
+	return new([]int)
+}
+
+// available appends the positions of the upstreams that may take the request:
+// those that p has not tried yet, or all that are available when it has tried
+// every one of them.
+func (a *attempt) available(list []int, upstreams reverseproxy.UpstreamPool, p *LoadAwareSelection) []int {
+	untried := list
+	for i, u := range upstreams {
+		if u.Available() && !(a.policy == p && slices.Contains(a.tried, u.Dial)) {
+			untried = append(untried, i)
+		}
+	}
+	if len(untried) > 0 || a.policy != p {
+		return untried
+	}
+	for i, u := range upstreams {
+		if u.Available() {
+			list = append(list, i)
+		}
+	}
+	return list
+}
+
+// resolvedPool is a list of upstreams with what the fleet knows of them.
+type resolvedPool struct {
+	upstreams reverseproxy.UpstreamPool
+	fleet     *fleet.Fleet
+	pool      *fleet.Pool
+}
+
+// resolve returns the pool of upstreams. The last one is kept: a static list is
+// the same slice for every request, and a dynamic one has the same addresses
+// for most.
+func (p *LoadAwareSelection) resolve(state *fleet.Fleet, upstreams reverseproxy.UpstreamPool) *fleet.Pool {
+	last := p.pool.Load()
+	if last != nil && last.fleet == state && last.matches(upstreams) {
+		return last.pool
+	}
+	names := make([]string, len(upstreams))
+	for i, u := range upstreams {
+		names[i] = u.Dial
+	}
+	resolved := &resolvedPool{upstreams: upstreams, fleet: state, pool: fleet.NewPool(names)}
+	p.pool.Store(resolved)
+	return resolved.pool
+}
+
+func (l *resolvedPool) matches(upstreams reverseproxy.UpstreamPool) bool {
+	if len(l.upstreams) != len(upstreams) {
+		return false
+	}
+	if &l.upstreams[0] == &upstreams[0] {
+		return true
+	}
+	for i, name := range l.pool.Names() {
+		if upstreams[i].Dial != name {
+			return false
+		}
+	}
+	return true
+}
+
+// renewBody gives r the whole body again and lets the transport do the same:
+// a kept-alive connection that the engine has closed while the request was on
+// its way is no reason to fail, and Go repeats a POST only if it carries an
+// idempotency key and its body can be had again. The empty value is one that
+// survives header operations.
+func (a *attempt) renewBody(r *http.Request) {
+	if !a.whole || r.Body == nil {
+		return
+	}
+	fresh, err := a.body.get()
+	if err != nil {
+		return
+	}
+	r.Body, r.GetBody = fresh, a.body.get
+	if r.Header["Idempotency-Key"] == nil {
+		r.Header["Idempotency-Key"] = []string{""}
+	}
+}
+
+// warnUnwatched says once that requests with a prompt come without the handler.
+func (p *LoadAwareSelection) warnUnwatched(a *attempt) {
+	if a.prefills && !a.handled && p.warned.CompareAndSwap(false, true) {
+		p.logger.Warn("llm_loadaware handler is missing in front of the proxy: " +
+			"prompts are charged by their content length and released when the request ends")
+	}
+}

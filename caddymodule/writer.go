@@ -1,0 +1,126 @@
+// SPDX-FileCopyrightText: The Caddy LLM authors
+// SPDX-License-Identifier: Apache-2.0
+
+package caddymodule
+
+import (
+	"context"
+	"io"
+	"mime"
+	"net/http"
+
+	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
+)
+
+// responseWriter watches a response for its status and its first output. It
+// looks at bytes only until then, copies nothing and delays nothing.
+//
+// WriteHeader with an informational status and FlushError may be called from
+// other goroutines and touch nothing of it.
+type responseWriter struct {
+	*caddyhttp.ResponseWriterWrapper
+	attempt *attempt
+	ctx     context.Context
+
+	// status is the final status, 0 until it is written
+	status int
+
+	// watching says that the first output is still to come, and events that it
+	// is an event to look for rather than a byte
+	watching, events bool
+	scanner          eventScanner
+
+	// writeFailed says that the client could not be written to
+	writeFailed bool
+}
+
+func newResponseWriter(w http.ResponseWriter, a *attempt, ctx context.Context) *responseWriter {
+	return &responseWriter{
+		ResponseWriterWrapper: &caddyhttp.ResponseWriterWrapper{ResponseWriter: w},
+		attempt:               a,
+		ctx:                   ctx,
+	}
+}
+
+// WriteHeader implements http.ResponseWriter.
+func (w *responseWriter) WriteHeader(status int) {
+	final := status >= 200 || status == http.StatusSwitchingProtocols
+	if final && w.status == 0 {
+		w.begin(status)
+	}
+	w.ResponseWriterWrapper.WriteHeader(status)
+}
+
+// begin notes the final status. Caddy writes 499 for a client that has left,
+// which is no answer of the upstream.
+func (w *responseWriter) begin(status int) {
+	w.status = status
+	w.attempt.body.drop()
+	if status >= 400 {
+		if w.ctx.Err() == nil {
+			w.attempt.refuse(status)
+		}
+		return
+	}
+	w.watching = true
+	header := w.Header()
+	if header.Get("Content-Encoding") == "" {
+		mediaType, _, err := mime.ParseMediaType(header.Get("Content-Type"))
+		w.events = err == nil && mediaType == "text/event-stream"
+	}
+}
+
+// Write implements http.ResponseWriter.
+func (w *responseWriter) Write(p []byte) (int, error) {
+	if w.status == 0 {
+		w.WriteHeader(http.StatusOK)
+	}
+	if w.watching && len(p) > 0 && (!w.events || w.scanner.scan(p)) {
+		w.watching = false
+		w.attempt.output()
+	}
+	n, err := w.ResponseWriterWrapper.Write(p)
+	if err != nil {
+		w.writeFailed = true
+	}
+	return n, err
+}
+
+// ReadFrom implements io.ReaderFrom. It copies through Write until the first
+// output and lets the underlying writer do the rest as it can best.
+func (w *responseWriter) ReadFrom(r io.Reader) (int64, error) {
+	if w.status == 0 {
+		w.WriteHeader(http.StatusOK)
+	}
+	var total int64
+	buf := make([]byte, 4096)
+	for w.watching {
+		n, err := r.Read(buf)
+		if n > 0 {
+			written, werr := w.Write(buf[:n])
+			total += int64(written)
+			if werr != nil {
+				return total, werr
+			}
+		}
+		if err != nil {
+			if err == io.EOF {
+				err = nil
+			}
+			return total, err
+		}
+	}
+	n, err := w.ResponseWriterWrapper.ReadFrom(r)
+	return total + n, err
+}
+
+// FlushError flushes what was written, see http.ResponseController.
+func (w *responseWriter) FlushError() error {
+	return http.NewResponseController(w.ResponseWriterWrapper.ResponseWriter).Flush()
+}
+
+// Interface guards
+var (
+	_ http.ResponseWriter = (*responseWriter)(nil)
+	_ io.ReaderFrom       = (*responseWriter)(nil)
+)

@@ -1,0 +1,91 @@
+// SPDX-FileCopyrightText: The Caddy LLM authors
+// SPDX-License-Identifier: Apache-2.0
+
+package fleet
+
+import (
+	"fmt"
+	"sync/atomic"
+	"testing"
+
+	"github.com/caddy-llm/loadaware/sessions"
+)
+
+func BenchmarkPlace(b *testing.B) {
+	requests := []struct {
+		name    string
+		request func(n int) Request
+	}{
+		{"load", func(int) Request { return prompt(2000, nil) }},
+		{"pinned", func(n int) Request { return turn(sessions.Key(n+1), 2000) }},
+	}
+	for _, n := range []int{8, 64, 512} {
+		for _, r := range requests {
+			bed := newBed(n)
+			b.Run(fmt.Sprintf("%s/%d/serial", r.name, n), func(b *testing.B) {
+				var p Placement
+				req := r.request(0)
+				bed.serve(req)
+				b.ReportAllocs()
+				for b.Loop() {
+					bed.Place(&p, &req, bed.pool, bed.usable, &bed.options, start)
+					p.End(CauseEnd, start)
+				}
+			})
+			b.Run(fmt.Sprintf("%s/%d/parallel", r.name, n), func(b *testing.B) {
+				var goroutines atomic.Int64
+				b.ReportAllocs()
+				b.RunParallel(func(pb *testing.PB) {
+					var p Placement
+					pool := NewPool(bed.pool.Names())
+					req := r.request(int(goroutines.Add(1)))
+					for pb.Next() {
+						bed.Place(&p, &req, pool, bed.usable, &bed.options, start)
+						p.End(CauseEnd, start)
+					}
+				})
+			})
+		}
+	}
+}
+
+func BenchmarkPlaceBlocks(b *testing.B) {
+	const tokens = 500 * BlockTokens
+	benchmarks := []struct {
+		name    string
+		prompts int
+		end     Cause
+	}{
+		{"warm", 1, CauseEnd},
+		{"cold and full", 1000, CauseEnd},
+		{"taken back", 1, CauseRetried},
+	}
+	for _, bench := range benchmarks {
+		b.Run(bench.name, func(b *testing.B) {
+			bed := newBed(8)
+			requests := make([]Request, bench.prompts)
+			for i := range requests {
+				requests[i] = prompt(tokens, text(0, 0, uint64(i+1), tokens))
+				bed.serve(requests[i])
+			}
+			var p Placement
+			b.ReportAllocs()
+			for i := 0; b.Loop(); i++ {
+				bed.Place(&p, &requests[i%len(requests)], bed.pool, bed.usable, &bed.options, start)
+				p.End(bench.end, start)
+			}
+		})
+	}
+}
+
+func BenchmarkFirstOutput(b *testing.B) {
+	bed := newBed(8)
+	var p Placement
+	req := turn(1, 2000)
+	b.ReportAllocs()
+	for b.Loop() {
+		bed.Place(&p, &req, bed.pool, bed.usable, &bed.options, start)
+		p.FirstOutput(start)
+		p.End(CauseEnd, start)
+	}
+}

@@ -1,0 +1,18 @@
+// SPDX-FileCopyrightText: The Caddy LLM authors
+// SPDX-License-Identifier: Apache-2.0
+
+// Package fleet is the state of one fleet of upstreams, and the one step in
+// which a request is placed on it.
+//
+// A [Fleet] owns the ledger, the sessions and the prefix indexes, and one lock
+// around all three. [Fleet.Place] scores, chooses, reserves, moves the session
+// and records the prompt under that lock, with nothing awaited in between, so
+// each decision sees every earlier one. No method holds the lock across
+// anything but arithmetic and map accesses.
+//
+// A fleet outlives configurations. It holds no configuration of its own:
+// weights and bounds come in as [Options] with every placement.
+//
+// The package takes the time as an argument and knows neither Caddy nor HTTP;
+// the laboratory in bench drives it in virtual time.
+package fleet

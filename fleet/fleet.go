@@ -1,0 +1,141 @@
+// SPDX-FileCopyrightText: The Caddy LLM authors
+// SPDX-License-Identifier: Apache-2.0
+
+package fleet
+
+import (
+	"sync"
+	"time"
+
+	"github.com/caddy-llm/loadaware/picker"
+	"github.com/caddy-llm/loadaware/prefixes"
+	"github.com/caddy-llm/loadaware/sessions"
+)
+
+// departed is how long the state of an upstream is kept that no configuration
+// lists, no placement has seen and nothing is reserved on.
+const departed = 10 * time.Minute
+
+// sweepEvery is how often departed upstreams are looked for.
+const sweepEvery = time.Minute
+
+// Fleet is the state of one fleet. All methods are safe for concurrent use.
+type Fleet struct {
+	mu sync.Mutex
+
+	// guarded by mu
+	ledger    *picker.Ledger
+	upstreams map[string]*upstream
+	sessions  sessions.Table
+	lastOwner prefixes.Owner
+	swept     time.Time
+	scratch   []picker.Candidate
+
+	// generation counts removals from upstreams: a pool resolved before the
+	// last one may point to what is gone
+	generation uint64
+
+	// what counts a reservation that another one's first output or the time
+	// let go; kept here so that no placement allocates a closure
+	onInferred, onExpired func(*picker.Reservation)
+}
+
+// upstream is everything the fleet knows of one upstream.
+type upstream struct {
+	counters *picker.Upstream
+	index    prefixes.Index
+	totals   Totals
+
+	// listed is how many loaded configurations name the upstream, and seen
+	// when a placement last could have chosen it
+	listed int
+	seen   time.Time
+}
+
+// New returns an empty fleet. random orders upstreams that were never chosen,
+// see [picker.NewLedger].
+func New(random func() uint64) *Fleet {
+	f := &Fleet{
+		ledger:    picker.NewLedger(random),
+		upstreams: make(map[string]*upstream),
+	}
+	f.onInferred = func(r *picker.Reservation) { f.released(r, CauseInferred) }
+	f.onExpired = func(r *picker.Reservation) { f.released(r, CauseExpired) }
+	return f
+}
+
+// List says that a configuration names these upstreams: their series are
+// exported from now on. Each List needs one [Fleet.Unlist].
+func (f *Fleet) List(names []string) { f.list(names, 1) }
+
+// Unlist takes one [Fleet.List] of these upstreams back.
+func (f *Fleet) Unlist(names []string) { f.list(names, -1) }
+
+func (f *Fleet) list(names []string, by int) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, name := range names {
+		f.upstream(name).listed += by
+	}
+}
+
+// upstream returns what is known of the named upstream and adds it if missing.
+// The caller holds the lock.
+func (f *Fleet) upstream(name string) *upstream {
+	u, ok := f.upstreams[name]
+	if !ok {
+		u = &upstream{counters: f.ledger.NewUpstream(name)}
+		f.upstreams[name] = u
+	}
+	return u
+}
+
+// sweep forgets upstreams that have departed. The caller holds the lock.
+func (f *Fleet) sweep(now time.Time) {
+	if now.Sub(f.swept) < sweepEvery {
+		return
+	}
+	f.swept = now
+	for name, u := range f.upstreams {
+		if u.listed <= 0 && u.counters.Idle() && now.Sub(u.seen) > departed {
+			delete(f.upstreams, name)
+			f.generation++
+		}
+	}
+}
+
+// released counts the end of a reservation's prefill tokens. The caller holds
+// the lock.
+func (f *Fleet) released(r *picker.Reservation, c Cause) {
+	if u, ok := f.upstreams[r.Upstream().Name()]; ok {
+		u.totals.Releases[c]++
+	}
+}
+
+// Pool is a list of upstreams by name. A policy keeps the pool of its last
+// request, so that a placement looks no names up while the list stays the
+// same. It must not be used by two fleets.
+type Pool struct {
+	names      []string
+	upstreams  []*upstream
+	generation uint64
+}
+
+// NewPool returns the pool of the named upstreams, which it keeps.
+func NewPool(names []string) *Pool { return &Pool{names: names} }
+
+// Names are the upstreams of the pool; the slice must not be changed.
+func (p *Pool) Names() []string { return p.names }
+
+// resolve finds the fleet's state of every upstream in p. The caller holds the
+// lock.
+func (f *Fleet) resolve(p *Pool) {
+	if p.upstreams != nil && p.generation == f.generation {
+		return
+	}
+	upstreams := make([]*upstream, len(p.names))
+	for i, name := range p.names {
+		upstreams[i] = f.upstream(name)
+	}
+	p.upstreams, p.generation = upstreams, f.generation
+}

@@ -1,0 +1,144 @@
+// SPDX-FileCopyrightText: The Caddy LLM authors
+// SPDX-License-Identifier: Apache-2.0
+
+package fleet
+
+import (
+	"time"
+
+	"github.com/caddy-llm/loadaware/picker"
+)
+
+// Place chooses the upstream with the lowest cost among those of pool that
+// usable names by their position, or the session's home while that does not
+// cost more than stickiness over the best. It reserves the request there in
+// the same step and makes p its record; p must be new or ended. It returns the
+// position in the pool, -1 where usable is empty.
+//
+// Place allocates only for what it has to remember: a session, blocks and a
+// list of upstreams that it has not seen before.
+func (f *Fleet) Place(p *Placement, req *Request, pool *Pool, usable []int, o *Options, now time.Time) int {
+	if len(usable) == 0 {
+		return -1
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.resolve(pool)
+	*p = Placement{fleet: f, request: *req}
+	if req.Prefills && req.Session != 0 {
+		p.session = f.sessions.Begin(req.Session, now, o.Sessions)
+	}
+	candidates := f.candidates(p, pool, usable, o, now)
+	f.sweep(now)
+	o.Score(candidates, now)
+	chosen := p.decide(candidates, o)
+	u := pool.upstreams[usable[chosen]]
+	f.commit(p, u, candidates[chosen].Uncached, o, now)
+	return usable[chosen]
+}
+
+// candidates describes every usable upstream to the picker. The slice is good
+// until the next placement. The caller holds the lock.
+func (f *Fleet) candidates(p *Placement, pool *Pool, usable []int, o *Options, now time.Time) []picker.Candidate {
+	deadline := now.Add(-o.PrefillTTL)
+	candidates := f.scratch[:0]
+	for _, at := range usable {
+		u := pool.upstreams[at]
+		u.seen = now
+		f.ledger.Expire(u.counters, deadline, f.onExpired)
+		c := picker.Candidate{Upstream: u.counters, Age: picker.NeverEvicts}
+		if p.request.Prefills {
+			p.appraise(&c, u, o, now)
+		}
+		candidates = append(candidates, c)
+	}
+	f.scratch = candidates
+	return candidates
+}
+
+// appraise sets what the request would add to u. A prompt whose blocks are
+// known counts what the index does not hold. One without, or one of a session
+// of which this index has never recorded anything, counts at the session's home
+// what it grew since the last successful request; a prompt that shrank is
+// another prompt and counts whole.
+func (p *Placement) appraise(c *picker.Candidate, u *upstream, o *Options, now time.Time) {
+	tokens := p.request.Tokens
+	c.Uncached = tokens
+	indexed := o.PrefixIndex && len(p.request.Blocks) > 0
+	if indexed {
+		c.Uncached = max(tokens-u.index.Match(p.request.Blocks)*BlockTokens, 0)
+	}
+	if o.PrefixIndex {
+		if age, full := u.index.Age(now); full {
+			c.Age = age
+		}
+	}
+	s := p.session
+	if s == nil || indexed && s.Indexed || s.Home() != u.counters.Name() {
+		return
+	}
+	if s.Size > 0 && tokens >= s.Size {
+		c.Uncached = min(c.Uncached, tokens-s.Size)
+	}
+}
+
+// decide returns the position of the chosen candidate and sets the reason.
+func (p *Placement) decide(candidates []picker.Candidate, o *Options) int {
+	best := picker.Pick(candidates)
+	switch s := p.session; {
+	case s == nil && p.request.Prefills && candidates[best].Uncached < p.request.Tokens:
+		p.reason = ReasonPrefix
+	case s == nil:
+		p.reason = ReasonLoad
+	case s.Home() == "":
+		p.reason = ReasonNew
+	default:
+		p.reason = ReasonMovedUnavailable
+		for i := range candidates {
+			if candidates[i].Upstream.Name() != s.Home() {
+				continue
+			}
+			if candidates[i].Cost-candidates[best].Cost <= o.Stickiness {
+				p.reason = ReasonPinned
+				return i
+			}
+			p.reason = ReasonMovedPressure
+			break
+		}
+	}
+	return best
+}
+
+// commit reserves the request on u and lets the session and the index know.
+// The caller holds the lock.
+func (f *Fleet) commit(p *Placement, u *upstream, uncached int, o *Options, now time.Time) {
+	p.upstream = u
+	f.ledger.Open(&p.reservation, u.counters, picker.Claim{
+		Tokens: uncached, Prefills: p.request.Prefills, Silent: p.request.Silent,
+	}, now)
+	if !p.request.Prefills {
+		return
+	}
+	u.totals.Placements[p.reason]++
+	u.totals.PromptTokens += uint64(p.request.Tokens)
+	u.totals.PrefillTokens += uint64(uncached)
+	if s := p.session; s != nil && s.Home() != u.counters.Name() {
+		f.sessions.MoveTo(s, u.counters.Name())
+		p.moved = s.Moves()
+	}
+	if o.PrefixIndex && len(p.request.Blocks) > 0 {
+		f.lastOwner++
+		p.owner = f.lastOwner
+		kvTokens := o.KVTokens
+		if kvTokens == 0 {
+			kvTokens = DefaultKVTokens
+		}
+		if blocks := kvTokens / BlockTokens; u.index.Capacity() != blocks {
+			u.index.Resize(blocks)
+		}
+		u.index.Record(p.request.Blocks, p.owner, now)
+		if p.session != nil {
+			p.session.Indexed = true
+		}
+	}
+}

@@ -1,0 +1,162 @@
+// SPDX-FileCopyrightText: The Caddy LLM authors
+// SPDX-License-Identifier: Apache-2.0
+
+package fleet
+
+import (
+	"time"
+
+	"github.com/caddy-llm/loadaware/picker"
+	"github.com/caddy-llm/loadaware/prefixes"
+	"github.com/caddy-llm/loadaware/sessions"
+)
+
+// Placement is the record of one placed request. Its zero value is placed
+// nowhere. It must not be copied while it is open. Every method is safe for
+// concurrent use, and each end of a placement takes effect once.
+type Placement struct {
+	fleet    *Fleet
+	request  Request
+	upstream *upstream
+	reason   Reason
+
+	// guarded by the fleet's lock
+	reservation picker.Reservation
+	failed      bool
+	learned     bool
+	session     *sessions.Session
+	owner       prefixes.Owner
+
+	// moved is the number of this placement's write of the session's home, 0
+	// if it did not write it
+	moved uint64
+}
+
+// Upstream is the name of the chosen upstream.
+func (p *Placement) Upstream() string { return p.upstream.counters.Name() }
+
+// Reason says why it was chosen.
+func (p *Placement) Reason() Reason { return p.reason }
+
+// PromptTokens is the estimate of the whole prompt.
+func (p *Placement) PromptTokens() int { return p.request.Tokens }
+
+// UncachedTokens is what was reserved there.
+func (p *Placement) UncachedTokens() int { return p.reservation.Tokens() }
+
+// FirstOutput releases the prefill tokens: the engine has shown that the
+// prefill is done. It reports whether they were still held.
+func (p *Placement) FirstOutput(now time.Time) bool {
+	f := p.fleet
+	if f == nil {
+		return false
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if p.failed || !p.reservation.Open() {
+		return false
+	}
+	if !p.request.Silent && p.request.Prefills && !p.learned {
+		p.upstream.totals.FirstOutput.observe(now.Sub(p.reservation.Started()))
+	}
+	p.learn()
+	if !f.ledger.FirstOutput(&p.reservation, f.onInferred) {
+		return false
+	}
+	p.upstream.totals.Releases[CauseFirstOutput]++
+	return true
+}
+
+// Fail releases the prefill tokens and takes back what the placement has
+// taught the session and the prefix index, unless output was shown before. The
+// request stays in flight until [Placement.End]. With blame the upstream keeps
+// the load of the request for a while, so that failing fast draws nothing.
+func (p *Placement) Fail(c Cause, blame bool, now time.Time) {
+	f := p.fleet
+	if f == nil {
+		return
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	p.fail(c, blame, now)
+}
+
+// End ends the placement: the request is no longer in flight. c names what
+// ended it. [CauseError] and [CauseRetried] are failures of the upstream, as by
+// [Placement.Fail] with blame. [CauseCanceled] is none: what the engine may have
+// cached stays.
+func (p *Placement) End(c Cause, now time.Time) {
+	f := p.fleet
+	if f == nil {
+		return
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if !p.reservation.Open() {
+		return
+	}
+	switch {
+	case c == CauseError || c == CauseRetried:
+		p.fail(c, true, now)
+	case c == CauseEnd && !p.failed:
+		p.learn()
+		if p.request.Prefills {
+			f.ledger.Completed(now.Sub(p.reservation.Started()))
+		}
+	}
+	if f.ledger.Close(&p.reservation) {
+		p.upstream.totals.Releases[c]++
+	}
+	if p.session != nil {
+		f.sessions.End(p.session, now)
+		p.session = nil
+	}
+	p.request.Blocks = nil
+}
+
+// learn makes the request the session's last successful one and what it
+// recorded a fact. The caller holds the lock.
+func (p *Placement) learn() {
+	if p.learned {
+		return
+	}
+	p.learned = true
+	p.request.Blocks = nil
+	s := p.session
+	if s == nil {
+		return
+	}
+	if s.Home() != s.Settled || s.Home() == "" {
+		s.Settled = p.Upstream()
+	}
+	if home := s.Home(); home == "" || home == p.Upstream() {
+		s.Size = p.request.Tokens
+		// written again even if it is the same: a sibling that moved the
+		// session here and fails must not take the home from this one
+		p.fleet.sessions.MoveTo(s, p.Upstream())
+	}
+}
+
+// fail does the work of [Placement.Fail]. The caller holds the lock.
+func (p *Placement) fail(c Cause, blame bool, now time.Time) {
+	f := p.fleet
+	if p.failed || !p.reservation.Open() {
+		return
+	}
+	p.failed = true
+	if blame {
+		f.ledger.Failed(p.upstream.counters, now)
+	}
+	if f.ledger.Release(&p.reservation) {
+		p.upstream.totals.Releases[c]++
+	}
+	if p.learned {
+		return
+	}
+	if s := p.session; s != nil && p.moved != 0 && p.moved == s.Moves() {
+		f.sessions.MoveTo(s, s.Settled)
+	}
+	if p.owner != 0 {
+		p.upstream.index.TakeBack(p.request.Blocks, p.owner)
+	}
+}

@@ -1,0 +1,244 @@
+// SPDX-FileCopyrightText: The Caddy LLM authors
+// SPDX-License-Identifier: Apache-2.0
+
+package integration
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/caddyserver/caddy/v2"
+	"github.com/caddyserver/caddy/v2/caddyconfig"
+	// the Caddyfile adapter and everything a Caddyfile may name
+	_ "github.com/caddyserver/caddy/v2/modules/standard"
+
+	_ "github.com/caddy-llm/loadaware"
+)
+
+// server is a running Caddy.
+type server struct {
+	t     testing.TB
+	admin string
+
+	// sites are addresses that a Caddyfile may listen on: {site0}, {site1}
+	sites [3]string
+}
+
+// start runs Caddy with a Caddyfile in which {site0} to {site2} are free
+// addresses, and stops it at the end of the test.
+func start(t testing.TB, caddyfile string) *server {
+	t.Helper()
+	s := &server{t: t, admin: freeAddress(t)}
+	for i := range s.sites {
+		s.sites[i] = freeAddress(t)
+	}
+	config := s.adapt(caddyfile)
+	if err := caddy.Load(config, true); err != nil {
+		t.Fatalf("loading config: %v", err)
+	}
+	t.Cleanup(func() {
+		if err := caddy.Stop(); err != nil {
+			t.Errorf("stopping Caddy: %v", err)
+		}
+	})
+	return s
+}
+
+func freeAddress(t testing.TB) string {
+	t.Helper()
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ln.Close()
+	return ln.Addr().String()
+}
+
+// caddyfile completes a Caddyfile: global options first, addresses filled in.
+func (s *server) caddyfile(body string) string {
+	global := fmt.Sprintf(`{
+	admin %s
+	auto_https off
+	persist_config off
+	grace_period 100ms
+	skip_install_trust
+	metrics
+	log {
+		output discard
+	}
+	servers {
+		protocols h1 h2 h2c
+	}
+}
+`, s.admin)
+	for i, site := range s.sites {
+		body = strings.ReplaceAll(body, fmt.Sprintf("{site%d}", i), "http://"+site)
+	}
+	return global + body
+}
+
+func (s *server) adapt(body string) []byte {
+	s.t.Helper()
+	config, _, err := caddyconfig.GetAdapter("caddyfile").Adapt([]byte(s.caddyfile(body)), nil)
+	if err != nil {
+		s.t.Fatalf("adapting: %v", err)
+	}
+	return config
+}
+
+// reload posts a Caddyfile to the admin API. header is a field and its value,
+// or empty.
+func (s *server) reload(body string, header ...string) error {
+	s.t.Helper()
+	return s.post("text/caddyfile", s.caddyfile(body), header...)
+}
+
+// reloadJSON posts a JSON config to the admin API.
+func (s *server) reloadJSON(config string, header ...string) error {
+	s.t.Helper()
+	return s.post("application/json", config, header...)
+}
+
+func (s *server) post(contentType, config string, header ...string) error {
+	s.t.Helper()
+	r, err := http.NewRequest(http.MethodPost, "http://"+s.admin+"/load", strings.NewReader(config))
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	r.Header.Set("Content-Type", contentType)
+	for i := 0; i+1 < len(header); i += 2 {
+		r.Header.Set(header[i], header[i+1])
+	}
+	res, err := http.DefaultClient.Do(r)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	defer res.Body.Close()
+	text, _ := io.ReadAll(res.Body)
+	if res.StatusCode != http.StatusOK {
+		return fmt.Errorf("status %d: %s", res.StatusCode, text)
+	}
+	return nil
+}
+
+// get fetches a path of the admin API.
+func (s *server) get(path string) (int, string) {
+	s.t.Helper()
+	res, err := http.Get("http://" + s.admin + path)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	defer res.Body.Close()
+	text, err := io.ReadAll(res.Body)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return res.StatusCode, string(text)
+}
+
+// fleetStatus is what the admin API shows of a fleet.
+type fleetStatus struct {
+	Name      string
+	Sessions  int
+	Upstreams []upstreamStatus
+}
+
+type upstreamStatus struct {
+	Upstream         string
+	RequestsInFlight int `json:"requests_in_flight"`
+	RequestsWaiting  int `json:"requests_waiting"`
+	PrefillTokens    int `json:"prefill_tokens"`
+	Sessions         int
+	PrefixBlocks     int `json:"prefix_blocks"`
+	Placements       map[string]int
+	Releases         map[string]int
+}
+
+// fleet returns the state of the default fleet.
+func (s *server) fleet() fleetStatus {
+	s.t.Helper()
+	status, text := s.get("/llm_loadaware/fleets/default")
+	if status != http.StatusOK {
+		s.t.Fatalf("GET fleet: status %d: %s", status, text)
+	}
+	var f fleetStatus
+	if err := json.Unmarshal([]byte(text), &f); err != nil {
+		s.t.Fatal(err)
+	}
+	return f
+}
+
+// total adds the upstreams of a fleet up.
+func (f fleetStatus) total() upstreamStatus {
+	sum := upstreamStatus{Placements: map[string]int{}, Releases: map[string]int{}}
+	for _, u := range f.Upstreams {
+		sum.RequestsInFlight += u.RequestsInFlight
+		sum.RequestsWaiting += u.RequestsWaiting
+		sum.PrefillTokens += u.PrefillTokens
+		sum.Sessions += u.Sessions
+		for reason, n := range u.Placements {
+			sum.Placements[reason] += n
+		}
+		for cause, n := range u.Releases {
+			sum.Releases[cause] += n
+		}
+	}
+	return sum
+}
+
+// of returns the state of one upstream.
+func (f fleetStatus) of(u *upstream) upstreamStatus {
+	for _, status := range f.Upstreams {
+		if status.Upstream == u.address() {
+			return status
+		}
+	}
+	return upstreamStatus{}
+}
+
+func sum(counts map[string]int) (total int) {
+	for _, n := range counts {
+		total += n
+	}
+	return total
+}
+
+// settled waits until nothing is reserved, and fails if that does not come.
+func (s *server) settled() {
+	s.t.Helper()
+	var last fleetStatus
+	eventually(s.t, func() bool {
+		last = s.fleet()
+		sums := last.total()
+		return sums.RequestsInFlight == 0 && sums.RequestsWaiting == 0 && sums.PrefillTokens == 0
+	}, func() string { return fmt.Sprintf("counters are not 0: %+v", last) })
+	if sums := last.total(); sum(sums.Placements) != sum(sums.Releases) {
+		s.t.Errorf("placements %v, releases %v: want as many of one as of the other", sums.Placements, sums.Releases)
+	}
+}
+
+// patience is how long a condition may take on a busy machine before it counts
+// as never.
+const patience = 30 * time.Second
+
+// eventually polls a condition until it holds.
+func eventually(t testing.TB, holds func() bool, otherwise func() string) {
+	t.Helper()
+	deadline := time.NewTimer(patience)
+	defer deadline.Stop()
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	for !holds() {
+		select {
+		case <-tick.C:
+		case <-deadline.C:
+			t.Fatal(otherwise())
+		}
+	}
+}

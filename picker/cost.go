@@ -1,0 +1,117 @@
+// SPDX-FileCopyrightText: The Caddy LLM authors
+// SPDX-License-Identifier: Apache-2.0
+
+package picker
+
+import (
+	"math"
+	"time"
+)
+
+// NeverEvicts is the [Candidate.Age] of an upstream that has room for more
+// blocks: its price has no eviction term.
+const NeverEvicts time.Duration = math.MaxInt64
+
+// evictionHalf is the age at which evicting a block costs half of what
+// evicting one in use costs: the think time of most agent sessions is below
+// it, and a block that nobody wanted for ten minutes is nearly free.
+const evictionHalf = 60 * time.Second
+
+// Weights are the constants of the cost. The zero value scores by prefill
+// tokens alone; [DefaultWeights] is what the policy starts from.
+type Weights struct {
+	// RequestCost is what one request in flight costs, in tokens.
+	RequestCost float64
+
+	// Congestion is the price of an uncached token for each request that
+	// waits for its first output. 0 makes uncached tokens cost the same
+	// however crowded the fleet is.
+	Congestion float64
+
+	// Eviction is the price of an uncached token on an upstream that has to
+	// evict blocks in use to hold it. 0 ignores eviction.
+	Eviction float64
+
+	// Stickiness is how many tokens a session's home may cost more than the
+	// best upstream before the session moves.
+	Stickiness float64
+}
+
+// DefaultWeights returns the weights that an unconfigured policy uses.
+// BENCHMARKS.md shows the workloads they were chosen on.
+func DefaultWeights() Weights {
+	return Weights{RequestCost: 4096, Congestion: 2, Eviction: 4, Stickiness: 16384}
+}
+
+// Candidate is one upstream that may take a request, with what is known of it
+// at this moment.
+type Candidate struct {
+	// Upstream holds the counters. It must not be nil.
+	Upstream *Upstream
+
+	// Uncached is how many tokens of the prompt this upstream is not believed
+	// to hold in its prefix cache.
+	Uncached int
+
+	// Age is how long ago the block that this upstream would evict next was
+	// last used, or [NeverEvicts].
+	Age time.Duration
+
+	// Cost is set by [Weights.Score], in tokens.
+	Cost float64
+}
+
+// Score sets the cost of every candidate as of now.
+func (w *Weights) Score(candidates []Candidate, now time.Time) {
+	waiting := 0
+	for i := range candidates {
+		waiting += candidates[i].Upstream.waiting.len
+	}
+	mean := float64(waiting) / float64(max(len(candidates), 1))
+	for i := range candidates {
+		c := &candidates[i]
+		u := c.Upstream
+		c.Cost = w.RequestCost*u.load(now) + float64(u.prefill) +
+			w.price(mean, u.waiting.len, c.Age)*float64(c.Uncached)
+	}
+}
+
+// price returns what one uncached token costs on an upstream where waiting
+// requests wait, while mean wait on a candidate on average.
+//
+// The mean is what an uncached token does to the fleet; waiting + 1 bounds it
+// by what it can do on this upstream. Without the bound an idle upstream is
+// priced as if it were crowded, and a burst over one shared prompt queues on
+// the only upstream that holds it.
+func (w *Weights) price(mean float64, waiting int, age time.Duration) float64 {
+	price := 1 + w.Congestion*min(mean, float64(waiting+1))
+	if age != NeverEvicts {
+		price += w.Eviction / (1 + max(age.Seconds(), 0)/evictionHalf.Seconds())
+	}
+	return price
+}
+
+// tie is the cost difference, in tokens, below which two upstreams are equal:
+// estimates are no finer than that.
+const tie = 1.0
+
+// Pick returns the index of the candidate with the lowest cost, or -1 where
+// there is none. Among costs within one token of the lowest it takes the least
+// recently assigned, whatever the order of the list: slow sequential traffic
+// finds no load at any pick, and would otherwise all land on one upstream.
+func Pick(candidates []Candidate) int {
+	lowest := math.Inf(1)
+	for i := range candidates {
+		lowest = min(lowest, candidates[i].Cost)
+	}
+	best := -1
+	for i := range candidates {
+		if candidates[i].Cost > lowest+tie {
+			continue
+		}
+		if best < 0 || candidates[i].Upstream.assigned < candidates[best].Upstream.assigned {
+			best = i
+		}
+	}
+	return best
+}

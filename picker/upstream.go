@@ -1,0 +1,77 @@
+// SPDX-FileCopyrightText: The Caddy LLM authors
+// SPDX-License-Identifier: Apache-2.0
+
+package picker
+
+import (
+	"math"
+	"time"
+)
+
+// Upstream holds the counters of one upstream.
+type Upstream struct {
+	name     string
+	requests int
+	prefill  int
+	waiting  waitingList
+	failed   failedLoad
+
+	// assigned orders upstreams by when they were last chosen. Upstreams that
+	// were never chosen have a random negative value, so that several routers
+	// in front of one fleet begin in different places.
+	assigned int64
+}
+
+// Name is the dial address that the upstream is known by.
+func (u *Upstream) Name() string { return u.name }
+
+// Requests is how many requests are in flight.
+func (u *Upstream) Requests() int { return u.requests }
+
+// Prefill is how many prefill tokens are reserved and not yet released.
+func (u *Upstream) Prefill() int { return u.prefill }
+
+// Waiting is how many requests hold prefill tokens, which is to say have shown
+// no output yet.
+func (u *Upstream) Waiting() int { return u.waiting.len }
+
+// Failed is the load that failed dispatches still stand for, in requests.
+func (u *Upstream) Failed(now time.Time) float64 { return u.failed.load(now) }
+
+// Idle reports that nothing is reserved here.
+func (u *Upstream) Idle() bool { return u.requests == 0 && u.waiting.len == 0 && u.prefill == 0 }
+
+func (u *Upstream) load(now time.Time) float64 {
+	return float64(u.requests) + u.failed.load(now)
+}
+
+// failedLoad is the load of dispatches that failed at once. An engine that
+// answers errors in a millisecond has no requests in flight and would draw
+// every request, so each failure counts as a request for as long as one
+// normally takes. It decays instead of ending, which needs neither a timer nor
+// a list that grows with the failures: at a steady rate of failures both stand
+// for the same load.
+type failedLoad struct {
+	amount float64
+	at     time.Time
+	decay  time.Duration
+}
+
+// failedFloor is the load under which the rest of a decay is dropped.
+const failedFloor = 0.01
+
+func (f *failedLoad) load(now time.Time) float64 {
+	if f.amount == 0 {
+		return 0
+	}
+	amount := f.amount * math.Exp(-max(now.Sub(f.at).Seconds(), 0)/f.decay.Seconds())
+	if amount < failedFloor {
+		return 0
+	}
+	return amount
+}
+
+func (f *failedLoad) add(now time.Time, decay time.Duration) {
+	f.amount = f.load(now) + 1
+	f.at, f.decay = now, decay
+}
