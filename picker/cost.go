@@ -23,13 +23,13 @@ type Weights struct {
 	// RequestCost is what one request in flight costs, in tokens.
 	RequestCost float64
 
-	// Congestion is the price of an uncached token for each request that
-	// waits for its first output. 0 makes uncached tokens cost the same
-	// however crowded the fleet is.
+	// Congestion is what an avoidable token costs more for each request that
+	// waits for its first output. 0 makes tokens cost the same however crowded
+	// the fleet is.
 	Congestion float64
 
-	// Eviction is the price of an uncached token on an upstream that has to
-	// evict blocks in use to hold it. 0 ignores eviction.
+	// Eviction is what an uncached token costs more on an upstream that has to
+	// evict a block in use to hold it. 0 ignores eviction.
 	Eviction float64
 
 	// Stickiness is how many tokens a session's home may cost more than the
@@ -63,32 +63,38 @@ type Candidate struct {
 
 // Score sets the cost of every candidate as of now.
 func (w *Weights) Score(candidates []Candidate, now time.Time) {
-	waiting := 0
+	waiting, least := 0, math.MaxInt
 	for i := range candidates {
 		waiting += candidates[i].Upstream.waiting.len
+		least = min(least, candidates[i].Uncached)
 	}
 	mean := float64(waiting) / float64(max(len(candidates), 1))
 	for i := range candidates {
 		c := &candidates[i]
 		u := c.Upstream
 		c.Cost = w.RequestCost*u.load(now) + float64(u.prefill) +
-			w.price(mean, u.waiting.len, c.Age)*float64(c.Uncached)
+			w.price(c.Age)*float64(c.Uncached) +
+			w.delay(mean, u.waiting.len)*float64(c.Uncached-least)
 	}
 }
 
-// price returns what one uncached token costs on an upstream where waiting
-// requests wait, while mean wait on a candidate on average.
+// price returns what one uncached token costs by itself and by what it evicts.
+func (w *Weights) price(age time.Duration) float64 {
+	if age == NeverEvicts {
+		return 1
+	}
+	return 1 + w.Eviction/(1+max(age.Seconds(), 0)/evictionHalf.Seconds())
+}
+
+// delay returns what one avoidable token costs the others, on an upstream where
+// waiting requests wait while mean wait on a candidate on average.
 //
 // The mean is what an uncached token does to the fleet; waiting + 1 bounds it
 // by what it can do on this upstream. Without the bound an idle upstream is
 // priced as if it were crowded, and a burst over one shared prompt queues on
 // the only upstream that holds it.
-func (w *Weights) price(mean float64, waiting int, age time.Duration) float64 {
-	price := 1 + w.Congestion*min(mean, float64(waiting+1))
-	if age != NeverEvicts {
-		price += w.Eviction / (1 + max(age.Seconds(), 0)/evictionHalf.Seconds())
-	}
-	return price
+func (w *Weights) delay(mean float64, waiting int) float64 {
+	return w.Congestion * min(mean, float64(waiting+1))
 }
 
 // tie is the cost difference, in tokens, below which two upstreams are equal:

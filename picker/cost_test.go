@@ -45,13 +45,14 @@ func TestScore(t *testing.T) {
 		uncached int
 		age      time.Duration
 		others   []state
+		cold     int // what the request would add to each of the others
 		want     float64
 	}{
 		{name: "idle and warm", weights: weights, age: NeverEvicts, want: 0},
 		{name: "idle and cold", weights: weights, age: NeverEvicts, uncached: 1000, want: 1000},
 		{name: "requests past their prefill", weights: weights, age: NeverEvicts, state: state{requests: 3}, uncached: 1000, want: 3*4096 + 1000},
 		{name: "prefill without uncached tokens", weights: weights, age: NeverEvicts, state: state{1, 1, 5000}, want: 4096 + 5000},
-		{name: "waiting without prefill tokens", weights: weights, age: NeverEvicts, state: state{1, 1, 0}, uncached: 10, want: 4096 + (1+2*1)*10},
+		{name: "waiting without prefill tokens", weights: weights, age: NeverEvicts, state: state{1, 1, 0}, uncached: 10, others: []state{{1, 1, 0}}, want: 4096 + (1+2*1)*10},
 		{name: "congestion is the mean", weights: weights, age: NeverEvicts, state: state{4, 4, 9000}, uncached: 100, others: []state{{2, 2, 0}}, want: 4*4096 + 9000 + (1+2*3)*100},
 		{name: "congestion just under its bound", weights: weights, age: NeverEvicts, state: state{1, 1, 0}, uncached: 100, others: []state{{2, 2, 0}}, want: 4096 + (1+2*1.5)*100},
 		{name: "congestion on its bound", weights: weights, age: NeverEvicts, state: state{1, 1, 0}, uncached: 100, others: []state{{3, 3, 0}}, want: 4096 + (1+2*2)*100},
@@ -64,7 +65,9 @@ func TestScore(t *testing.T) {
 		{name: "eviction at 10 min", weights: weights, age: 10 * time.Minute, uncached: 110, want: 110 + 4*10},
 		{name: "eviction of a block used later than now", weights: weights, age: -time.Hour, uncached: 100, want: (1 + 4) * 100},
 		{name: "eviction without uncached tokens", weights: weights, age: 0, want: 0},
-		{name: "eviction and congestion add up", weights: weights, age: 60 * time.Second, state: state{2, 2, 0}, uncached: 100, want: 2*4096 + (1+2*2+2)*100},
+		{name: "eviction and congestion add up", weights: weights, age: 60 * time.Second, state: state{2, 2, 0}, uncached: 100, others: []state{{2, 2, 0}}, want: 2*4096 + (1+2*2+2)*100},
+		{name: "what must be computed anyway is not avoidable", weights: weights, age: NeverEvicts, state: state{4, 4, 0}, uncached: 100, others: []state{{4, 4, 0}}, cold: 90, want: 4*4096 + 100 + 2*4*10},
+		{name: "cold everywhere", weights: weights, age: NeverEvicts, state: state{4, 4, 0}, uncached: 100, others: []state{{9, 9, 0}}, cold: 100, want: 4*4096 + 100},
 		{name: "zero weights", age: 0, state: state{3, 2, 500}, uncached: 100, others: []state{{9, 9, 9}}, want: 500 + 100},
 	}
 	for _, test := range tests {
@@ -72,7 +75,9 @@ func TestScore(t *testing.T) {
 			l := NewLedger(counter())
 			candidates := []Candidate{{Upstream: test.state.upstream(l, "scored"), Uncached: test.uncached, Age: test.age}}
 			for i, other := range test.others {
-				candidates = append(candidates, Candidate{Upstream: other.upstream(l, fmt.Sprint(i)), Age: NeverEvicts})
+				candidates = append(candidates, Candidate{
+					Upstream: other.upstream(l, fmt.Sprint(i)), Uncached: test.cold, Age: NeverEvicts,
+				})
 			}
 			test.weights.Score(candidates, start)
 			if got := candidates[0].Cost; math.Abs(got-test.want) > 1e-6 {
@@ -134,7 +139,6 @@ func TestMoreNeverCostsLess(t *testing.T) {
 		{"prefill", func(l *Ledger, c *Candidate, r *rand.Rand) {
 			l.Open(new(Reservation), c.Upstream, Claim{Tokens: r.IntN(9000), Prefills: true}, start)
 		}},
-		{"uncached", func(_ *Ledger, c *Candidate, r *rand.Rand) { c.Uncached += r.IntN(9000) }},
 		{"recent blocks to evict", func(_ *Ledger, c *Candidate, _ *rand.Rand) { c.Age /= 2 }},
 	}
 	for _, test := range more {
@@ -156,6 +160,26 @@ func TestMoreNeverCostsLess(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// More uncached tokens on one upstream make fewer tokens avoidable on the
+// others, so it is the difference that never shrinks.
+func TestMoreUncachedNeverGainsOnOthers(t *testing.T) {
+	r := rand.New(rand.NewPCG(5, 6))
+	w := DefaultWeights()
+	for range 500 {
+		candidates := randomCandidates(NewLedger(r.Uint64), r)
+		w.Score(candidates, start)
+		before := costs(candidates)
+		at := r.IntN(len(candidates))
+		candidates[at].Uncached += r.IntN(9000)
+		w.Score(candidates, start)
+		for i, after := range costs(candidates) {
+			if candidates[at].Cost-after < before[at]-before[i]-1e-6 {
+				t.Fatalf("Score() of %d = %v, of %d = %v after more uncached on %d, before %v", at, candidates[at].Cost, i, after, at, before)
+			}
+		}
 	}
 }
 

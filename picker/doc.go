@@ -7,14 +7,19 @@
 // The cost of an upstream is stated in prefill tokens, the unit that an
 // engine works off:
 //
-//	cost  = request_cost * load + prefill + price * uncached
-//	price = 1 + congestion * min(mean waiting, waiting + 1) + eviction / (1 + age / 60 s)
+//	cost  = request_cost * load + prefill + price * uncached + delay * avoidable
+//	price = 1 + eviction / (1 + age / 60 s)
+//	delay = congestion * min(mean waiting, waiting + 1)
 //
 // load and prefill are what is already on the upstream, uncached is what the
-// request at hand would add to it. The price charges for the two kinds of
-// harm that uncached work does to others: it delays whoever waits for a first
-// output, and it pushes recently used blocks out of the prefix cache. See
-// [Weights] for the terms.
+// request at hand would add to it, and avoidable is how much more that is than
+// on the candidate that would have to add least. Uncached tokens do others two
+// kinds of harm: they push recently used blocks out of the prefix cache, which
+// the price charges for, and they hold up whoever waits for a first output,
+// which the delay charges for. The delay is charged on avoidable tokens alone:
+// what has to be computed anyway holds the fleet up wherever it is, and charging
+// for it where fewer wait would pile all long prompts up on the upstream with
+// the shortest queue.
 //
 // A [Ledger] holds one [Upstream] for each name, and a [Reservation] is what a
 // placed request holds there: one request until [Ledger.Close], prefill tokens
