@@ -146,8 +146,9 @@ func (h *Handler) read(r *http.Request, a *attempt) {
 	}
 	a.body, a.whole = readBody(r, h.MaxBody, h.MaxBuffered)
 	a.prompt = a.endpoint.Read(a.body.bytes(), a.whole, r.Header.Get("Content-Type"), limits)
-	if !a.prompt.Parsed && !a.whole {
-		a.prompt.Tokens = max(a.prompt.Tokens, prompts.BySize(r.ContentLength, limits))
+	if !a.whole {
+		unread := r.ContentLength - int64(len(a.body.bytes()))
+		a.prompt.Tokens = min(a.prompt.Tokens+prompts.BySize(unread, limits), h.MaxPromptTokens)
 	}
 	if c := h.logger.Check(zapcore.DebugLevel, "read request"); c != nil {
 		c.Write(

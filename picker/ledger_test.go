@@ -6,6 +6,7 @@ package picker
 import (
 	"math"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 )
@@ -161,11 +162,11 @@ func TestEndsInEveryOrder(t *testing.T) {
 		var other, r Reservation
 		l.Open(&r, u, Claim{Tokens: 700, Prefills: true}, start)
 		l.Open(&other, u, Claim{Tokens: 11, Prefills: true}, start.Add(time.Hour))
-		var names string
+		var names strings.Builder
 		released, closed := 0, false
 		for digits, i := order, 0; i < n; digits, i = digits/n, i+1 {
 			end := ends[digits%n]
-			names += end.name + ", "
+			names.WriteString(end.name + ", ")
 			if end.do(l, &r) {
 				released++
 			}
@@ -175,11 +176,11 @@ func TestEndsInEveryOrder(t *testing.T) {
 				requests = 1
 			}
 			if got, want := [3]int{u.Requests(), u.Waiting(), u.Prefill()}, [3]int{requests, 1, 11}; got != want {
-				t.Fatalf("requests, waiting, prefill after %s= %v, want %v", names, got, want)
+				t.Fatalf("requests, waiting, prefill after %s= %v, want %v", names.String(), got, want)
 			}
 		}
 		if released != 1 {
-			t.Errorf("%sreleased %v times, want once", names, released)
+			t.Errorf("%sreleased %v times, want once", names.String(), released)
 		}
 	}
 }

@@ -39,6 +39,9 @@ type chain struct {
 	maxBlocks int
 
 	count tally
+
+	// head names what a conversation begins with, 0 until it is known
+	head uint64
 }
 
 // tally is what a prompt is charged for.
@@ -57,6 +60,14 @@ func (c *chain) begin(model, salt []byte, bodyBytes int, l Limits) {
 		_, _ = d.Write(s)
 	}
 	binary.LittleEndian.PutUint64(c.block[:8], d.Sum64())
+}
+
+// endHead notes that the conversation's own text begins here, if anything stands
+// before it.
+func (c *chain) endHead() {
+	if c.head == 0 && len(c.blocks)+c.filled > 0 {
+		c.head = xxhash.Sum64(c.block[:8+c.filled])
+	}
 }
 
 // full is true once the prompt is named as far as it is worth.

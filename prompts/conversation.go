@@ -22,8 +22,10 @@ func (r *reader) conversation(f *fields) {
 	}
 	switch list := f.messages.or(f.input); {
 	case list.first().kind() == '[':
+		r.endHead()
 		r.batch(list)
 	case list.kind() == '"':
+		r.endHead()
 		r.message("user", list)
 	default:
 		r.messages(list)
@@ -46,9 +48,17 @@ func (r *reader) batch(list raw) {
 // one, so that a conversation which grows keeps its blocks.
 func (r *reader) messages(list raw) {
 	for m := range list.elements() {
+		if !instructs(m.get("role").inner()) {
+			r.endHead()
+		}
 		r.mark(markMessage)
 		r.node(m, 0)
 	}
+}
+
+// instructs is true for the roles that speak before the conversation begins.
+func instructs(role []byte) bool {
+	return string(role) == "system" || string(role) == "developer"
 }
 
 // message writes one message of a role that the body does not spell out.

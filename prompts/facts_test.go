@@ -27,7 +27,8 @@ func TestReadFacts(t *testing.T) {
 		{
 			"hints in order", "/v1/responses",
 			`{"metadata":{"user_id":"u"},"conversation":"c","prompt_cache_key":"k","session_id":"s","request_id":"r","user":"x"}`,
-			false, "", "", []Hint{{"session_id", "s"}, {"prompt_cache_key", "k"}, {"conversation", "c"}, {"metadata.user_id", "u"}},
+			false, "", "",
+			[]Hint{{"session_id", "s"}, {"prompt_cache_key", "k"}, {"conversation", "c"}, {"metadata.user_id", "u"}},
 		},
 		{"conversation object", "/v1/responses", `{"conversation":{"id":"c1","x":2}}`, false, "", "", []Hint{{"conversation", "c1"}}},
 		{"longest value", "/v1/responses", `{"prompt_cache_key":"` + long513[1:] + `"}`, false, "", "", []Hint{{"prompt_cache_key", long513[1:]}}},

@@ -71,6 +71,12 @@ type Prompt struct {
 	// body was cut off before its model.
 	Blocks []uint64
 
+	// Head names the tools, documents and instructions that a conversation
+	// begins with, the model included: an agent's turns share it, also after
+	// its history was summed up, while its sub-agents have their own. 0 where
+	// there is none.
+	Head uint64
+
 	// Hints are the names of a session in the body, best first.
 	Hints []Hint
 

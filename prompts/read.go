@@ -25,7 +25,8 @@ func (e Endpoint) Read(body []byte, complete bool, contentType string, l Limits)
 	if !e.Reads {
 		return unparsed
 	}
-	p, ok := Prompt{}, false
+	var p Prompt
+	var ok bool
 	if e.shape == shapeForm {
 		p, ok = readForm(body, complete, contentType, l)
 	} else {
@@ -78,6 +79,7 @@ func (r *reader) estimate() Prompt {
 		TokenIDs:    r.count.tokenIDs,
 		MediaTokens: r.count.mediaTokens,
 		Blocks:      r.blocks,
+		Head:        r.head,
 	}
 }
 

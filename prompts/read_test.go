@@ -29,36 +29,42 @@ var shapes = []struct {
 	{
 		"chat", "/v1/chat/completions",
 		`{"model":"m","messages":[{"role":"system","content":"be brief"},{"role":"user","content":"hello there","name":"ann"}],"temperature":0.5,"user":"u"}`,
-		[]string{"be brief", "hello there", "ann"}, 0, 0,
+		[]string{"be brief", "hello there", "ann"},
+		0, 0,
 	},
 	{
 		"chat parts", "/v1/chat/completions",
 		`{"messages":[{"role":"user","content":[{"type":"text","text":"one "},"two ",{"type":"input_text","text":"three"},{"type":"refusal","refusal":"no"}]}]}`,
-		[]string{"one ", "two ", "three", "no"}, 0, 0,
+		[]string{"one ", "two ", "three", "no"},
+		0, 0,
 	},
 	{
 		"chat tools", "/v1/chat/completions",
 		`{"tools":[ {"type": "function", "function": {"name": "f"}, "cache_control": {"type": "ephemeral"} } ],` +
 			`"messages":[{"role":"assistant","content":null,"reasoning_content":"hm","tool_calls":[{"id":"call_1","type":"function","function":{"name":"f","arguments":"{\"a\":1}"}}]},` +
 			`{"role":"tool","tool_call_id":"call_1","content":"result"}]}`,
-		[]string{`{"type":"function","function":{"name":"f"}}`, "hm", "f", `{"a":1}`, "result"}, 0, 0,
+		[]string{`{"type":"function","function":{"name":"f"}}`, "hm", "f", `{"a":1}`, "result"},
+		0, 0,
 	},
 	{
 		"chat documents", "/v1/chat/completions",
 		`{"documents":[{"title":"t", "text":"long ago"}],"messages":[{"role":"user","content":"when"}]}`,
-		[]string{`{"title":"t","text":"long ago"}`, "when"}, 0, 0,
+		[]string{`{"title":"t","text":"long ago"}`, "when"},
+		0, 0,
 	},
 	{
 		"chat media", "/v1/chat/completions",
 		`{"messages":[{"role":"user","content":[{"type":"text","text":"look"},{"type":"image_url","image_url":{"url":"data:image/png;base64,AAAA","detail":"low"}},` +
 			`{"type":"input_audio","input_audio":{"data":"AAAA","format":"wav"}},{"type":"video_url","video_url":{"url":"http://v"}},` +
 			`{"type":"audio_url","audio_url":{"url":"http://a"}},{"type":"image_url","image_url":null,"uuid":"picture-1"},{"type":"file","file":{"file_data":"AAAA"}}]}]}`,
-		[]string{"look"}, 0, 6,
+		[]string{"look"},
+		0, 6,
 	},
 	{
 		"batch", "/v1/chat/completions/batch",
 		`{"tools":[{"name":"f"}],"messages":[[{"role":"user","content":"first"}],[{"role":"user","content":"second"}]]}`,
-		[]string{`{"name":"f"}`, `{"name":"f"}`, "first", "second"}, 0, 0,
+		[]string{`{"name":"f"}`, `{"name":"f"}`, "first", "second"},
+		0, 0,
 	},
 	{"completion", "/v1/completions", `{"prompt":"once upon","n":4,"best_of":4}`, []string{"once upon"}, 0, 0},
 	{"completion list", "/v1/completions", `{"prompt":["once","twice"]}`, []string{"once", "twice"}, 0, 0},
@@ -69,7 +75,8 @@ var shapes = []struct {
 	{
 		"responses string", "/v1/responses",
 		`{"instructions":"be kind","input":"hello","previous_response_id":"resp_1"}`,
-		[]string{"be kind", "hello"}, 0, 0,
+		[]string{"be kind", "hello"},
+		0, 0,
 	},
 	{
 		"responses items", "/v1/responses",
@@ -79,7 +86,8 @@ var shapes = []struct {
 			`{"type":"custom_tool_call_output","output":[{"type":"input_text","text":"more"}]},` +
 			`{"type":"computer_call","action":{"type":"wait"}},{"type":"computer_call_output","output":{"type":"computer_screenshot","image_url":"http://s"}},` +
 			`{"type":"item_reference","id":"msg_1"}]}`,
-		[]string{"hi", "thought", "deep", "f", "{}", "done", "more", `{"type":"wait"}`}, 0, 3,
+		[]string{"hi", "thought", "deep", "f", "{}", "done", "more", `{"type":"wait"}`},
+		0, 3,
 	},
 	{
 		"messages", "/v1/messages",
@@ -88,19 +96,22 @@ var shapes = []struct {
 			`{"type":"redacted_thinking","data":"xxxx"},{"type":"text","text":"ok"},{"type":"tool_use","id":"t","name":"f","input":{ "a" : "\u00e9" }}]},` +
 			`{"role":"user","content":[{"type":"tool_result","tool_use_id":"t","content":[{"type":"text","text":"res"},{"type":"image","source":{"type":"base64","media_type":"image/png","data":"AAAA"}}]},` +
 			`{"type":"tool_result","tool_use_id":"t","content":"plain"}]}],"metadata":{"user_id":"u"}}`,
-		[]string{"be good", "hi", "hm", "ok", "f", `{"a":"é"}`, "res", "plain"}, 0, 1,
+		[]string{"be good", "hi", "hm", "ok", "f", `{"a":"é"}`, "res", "plain"},
+		0, 1,
 	},
 	{
 		"messages documents", "/v1/messages",
 		`{"system":"short","messages":[{"role":"user","content":[{"type":"document","title":"t","source":{"type":"text","media_type":"text/plain","data":"a file"}},` +
 			`{"type":"document","source":{"type":"content","content":[{"type":"text","text":"inside"}]}},{"type":"document","source":{"type":"base64","data":"AAAA"}},` +
 			`{"type":"search_result","source":"http://s","title":"t","content":[{"type":"text","text":"found"}]}]}]}`,
-		[]string{"short", "a file", "inside", "found"}, 0, 1,
+		[]string{"short", "a file", "inside", "found"},
+		0, 1,
 	},
 	{
 		"cohere chat", "/cohere/v2/chat",
 		`{"documents":["a doc",{"data":{"t":"x"}}],"messages":[{"role":"user","content":[{"type":"document","document":{"id":"1","data":{"t":"y"}}}]},{"role":"assistant","tool_plan":"plan","tool_calls":[]}]}`,
-		[]string{`"a doc"`, `{"data":{"t":"x"}}`, `{"t":"y"}`, "plan"}, 0, 0,
+		[]string{`"a doc"`, `{"data":{"t":"x"}}`, `{"t":"y"}`, "plan"},
+		0, 0,
 	},
 	{"embeddings", "/v1/embeddings", `{"input":["a text","b"],"encoding_format":"base64"}`, []string{"a text", "b"}, 0, 0},
 	{"embeddings ids", "/v1/embeddings", `{"input":[[1,2],[3,4]]}`, nil, 4, 0},
@@ -108,7 +119,8 @@ var shapes = []struct {
 	{
 		"embed", "/v2/embed",
 		`{"texts":["one","two"],"images":["data:image/png;base64,AAAA"],"inputs":[{"content":[{"type":"text","text":"three"},{"type":"image_url","image_url":{"url":"http://i"}}]}]}`,
-		[]string{"one", "two", "three"}, 0, 2,
+		[]string{"one", "two", "three"},
+		0, 2,
 	},
 	{"pooling", "/pooling", `{"input":"pool"}`, []string{"pool"}, 0, 0},
 	{"pooling data", "/pooling", `{"data":{"data":"http://i","data_format":"url"}}`, nil, 0, 1},

@@ -6,7 +6,6 @@ package main
 
 import (
 	caddycmd "github.com/caddyserver/caddy/v2/cmd"
-
 	// plug in the modules
 	_ "github.com/caddyserver/caddy/v2/modules/standard"
 
