@@ -37,7 +37,7 @@ func readBody(r *http.Request, maxBody, maxBuffered int64) (b *body, whole bool)
 	original := r.Body
 	err := b.fill(original, r.ContentLength, maxBody, maxBuffered)
 	switch {
-	case errors.Is(err, io.EOF):
+	case err == io.EOF: //nolint:errorlint // an error that wraps it is a failure to pass on
 		r.Body = &replay{body: b, closer: original}
 		return b, true
 	case err != nil:
@@ -62,11 +62,11 @@ func (b *body) fill(from io.Reader, length, maxBody, maxBuffered int64) error {
 		}
 		n, err := from.Read(b.data[len(b.data):min(int64(cap(b.data)), maxBody+1)])
 		b.data = b.data[:len(b.data)+n]
+		if int64(len(b.data)) > maxBody && (err == nil || err == io.EOF) { //nolint:errorlint // as above
+			return nil
+		}
 		if err != nil {
 			return err
-		}
-		if int64(len(b.data)) > maxBody {
-			return nil
 		}
 	}
 }

@@ -5,6 +5,7 @@ package caddymodule
 
 import (
 	"errors"
+	"math"
 	"strconv"
 
 	"github.com/dustin/go-humanize"
@@ -170,7 +171,7 @@ func parseValue[T any](d *caddyfile.Dispenser, option *T, parse func(string) (T,
 var (
 	errEmpty       = errors.New("must not be empty")
 	errNotPositive = errors.New("must be positive")
-	errNegative    = errors.New("must not be negative")
+	errWeight      = errors.New("must be a number that is not negative")
 	errNotOff      = errors.New("must be off")
 )
 
@@ -191,8 +192,8 @@ func parsePositive(s string) (int, error) {
 
 func parseWeight(s string) (*float64, error) {
 	n, err := strconv.ParseFloat(s, 64)
-	if err == nil && !(n >= 0) {
-		err = errNegative
+	if err == nil && !(n >= 0 && n <= math.MaxFloat64) {
+		err = errWeight
 	}
 	return &n, err
 }

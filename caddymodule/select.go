@@ -37,9 +37,11 @@ func (p *LoadAwareSelection) Select(upstreams reverseproxy.UpstreamPool, r *http
 		return nil
 	}
 
-	key := sessionKey(p.Fleet, p.headers, r.Header, &a.prompt)
+	key, shared := sessionKey(p.Fleet, p.headers, r.Header, &a.prompt)
 	request := fleet.Request{
 		Session:  key,
+		Shared:   shared,
+		Head:     a.prompt.Head,
 		Tokens:   a.prompt.Tokens,
 		Blocks:   a.prompt.Blocks,
 		Prefills: a.prefills,

@@ -39,16 +39,20 @@ func canonicalHeaders(fields []string) []string {
 // prompts.MaxValueBytes are no session's name. Only the hash is kept, so that
 // what a client sent is never stored, logged or exported. The model is part of
 // it because a model and its adapter share no KV cache.
-func sessionKey(fleetName string, fields []string, header http.Header, p *prompts.Prompt) sessions.Key {
+//
+// shared says that the name may be one for many conversations: the body's hints
+// are, but for session_id, often one for each application or user.
+func sessionKey(fleetName string, fields []string, header http.Header, p *prompts.Prompt) (key sessions.Key, shared bool) {
 	for _, field := range fields {
 		if values := header[field]; len(values) > 0 && values[0] != "" && len(values[0]) <= prompts.MaxValueBytes {
-			return hashSession(fleetName, p.Model, field, values[0])
+			return hashSession(fleetName, p.Model, field, values[0]), false
 		}
 	}
-	if len(p.Hints) > 0 {
-		return hashSession(fleetName, p.Model, p.Hints[0].Source, p.Hints[0].Value)
+	if len(p.Hints) == 0 {
+		return 0, false
 	}
-	return 0
+	hint := p.Hints[0]
+	return hashSession(fleetName, p.Model, hint.Source, hint.Value), hint.Source != "session_id"
 }
 
 func hashSession(parts ...string) sessions.Key {

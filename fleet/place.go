@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/caddy-llm/loadaware/picker"
+	"github.com/caddy-llm/loadaware/sessions"
 )
 
 // Place chooses the upstream with the lowest cost among those of pool that
@@ -26,7 +27,7 @@ func (f *Fleet) Place(p *Placement, req *Request, pool *Pool, usable []int, o *O
 	f.resolve(pool)
 	*p = Placement{fleet: f, request: *req}
 	if req.Prefills && req.Session != 0 {
-		p.session = f.sessions.Begin(req.Session, now, o.Sessions)
+		p.attend(f.sessions.Begin(req.Session, now, o.Sessions))
 	}
 	candidates := f.candidates(p, pool, usable, o, now)
 	f.sweep(now)
@@ -35,6 +36,31 @@ func (f *Fleet) Place(p *Placement, req *Request, pool *Pool, usable []int, o *O
 	u := pool.upstreams[usable[chosen]]
 	f.commit(p, u, candidates[chosen].Uncached, o, now)
 	return usable[chosen]
+}
+
+// attend makes the request a turn of s. One whose prompt is none of the
+// session's conversation only keeps the session alive: it is placed like a
+// request without a session, and neither moves the home nor changes the size.
+func (p *Placement) attend(s *sessions.Session) {
+	p.named = s
+	if s == nil {
+		return
+	}
+	r := &p.request
+	var turn bool
+	switch known := s.Line.Known(); {
+	case r.Shared && known:
+		turn = s.Line.Extends(r.Blocks)
+	case r.Shared:
+		// the first prompt under the name; until it has succeeded there is
+		// nothing that another one could extend
+		turn = len(r.Blocks) > 0 && s.Live() == 1
+	default:
+		turn = !known || len(r.Blocks) == 0 || s.Line.Continues(r.Head, r.Blocks)
+	}
+	if turn {
+		p.session = s
+	}
 }
 
 // candidates describes every usable upstream to the picker. The slice is good

@@ -24,8 +24,12 @@ type Placement struct {
 	reservation picker.Reservation
 	failed      bool
 	learned     bool
-	session     *sessions.Session
-	owner       prefixes.Owner
+
+	// session is the session of which the request is a turn, and named the one
+	// it is kept alive by, which for a sub-agent is its parent's
+	session, named *sessions.Session
+
+	owner prefixes.Owner
 
 	// moved is the number of this placement's write of the session's home, 0
 	// if it did not write it
@@ -107,9 +111,9 @@ func (p *Placement) End(c Cause, now time.Time) {
 	if f.ledger.Close(&p.reservation) {
 		p.upstream.totals.Releases[c]++
 	}
-	if p.session != nil {
-		f.sessions.End(p.session, now)
-		p.session = nil
+	if p.named != nil {
+		f.sessions.End(p.named, now)
+		p.named, p.session = nil, nil
 	}
 	p.request.Blocks = nil
 }
@@ -121,6 +125,7 @@ func (p *Placement) learn() {
 		return
 	}
 	p.learned = true
+	blocks := p.request.Blocks
 	p.request.Blocks = nil
 	s := p.session
 	if s == nil {
@@ -131,6 +136,9 @@ func (p *Placement) learn() {
 	}
 	if home := s.Home(); home == "" || home == p.Upstream() {
 		s.Size = p.request.Tokens
+		if len(blocks) > 0 {
+			s.Line = sessions.NewLine(p.request.Head, blocks)
+		}
 		// written again even if it is the same: a sibling that moved the
 		// session here and fails must not take the home from this one
 		p.fleet.sessions.MoveTo(s, p.Upstream())

@@ -53,12 +53,21 @@ type Request struct {
 	// Session names the request's session, 0 for none.
 	Session sessions.Key
 
+	// Shared says that the session's name may stand for many conversations, as
+	// that of a user or an application does. It then binds only a prompt that
+	// extends the session's.
+	Shared bool
+
 	// Tokens is the estimate of the whole prompt.
 	Tokens int
 
 	// Blocks is the prompt as a chain of block hashes, nil when it was not
 	// read. It must stay unchanged until the placement has ended.
 	Blocks []uint64
+
+	// Head names the tools and instructions that the prompt begins with, 0 for
+	// none.
+	Head uint64
 
 	// Prefills says that the engine prefills a prompt for this request. One
 	// that does not touches no session, holds no prefill tokens and is no

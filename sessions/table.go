@@ -27,6 +27,9 @@ type Session struct {
 	// Size is the prompt of the last successful request, in tokens.
 	Size int
 
+	// Line is the prompt of the last successful request.
+	Line Line
+
 	// Settled is the last home on which a request succeeded, "" if none has.
 	// That is where a session goes back to when its move fails.
 	Settled string
