@@ -174,15 +174,18 @@ func (a *attempt) finish(r *http.Request, w *responseWriter, err error) {
 	a.body.drop()
 }
 
-// causeOf tells what ended a request.
+// causeOf tells what ended a request. A client may leave as soon as it has the
+// last byte, so a context that is done means nothing where all went well.
 func causeOf(ctx context.Context, w *responseWriter, err error) fleet.Cause {
 	switch {
+	case err == nil && w.status != 0 && w.status < 400 && !w.writeFailed:
+		return fleet.CauseEnd
 	case ctx.Err() != nil || w.writeFailed:
 		return fleet.CauseCanceled
-	case err != nil || w.status >= 400:
-		return fleet.CauseError
+	case err == nil && w.status < 400:
+		return fleet.CauseEnd
 	}
-	return fleet.CauseEnd
+	return fleet.CauseError
 }
 
 // look finds out from path, method and headers what kind of request this is.

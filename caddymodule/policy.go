@@ -137,9 +137,6 @@ func (p *LoadAwareSelection) Provision(ctx caddy.Context) error {
 	}
 	p.logger = ctx.Logger()
 	p.setDefaults()
-	if err := p.Validate(); err != nil {
-		return err
-	}
 	p.headers = canonicalHeaders(p.SessionHeader)
 	p.listed = staticUpstreams(ctx)
 	p.lease.name = p.Fleet

@@ -42,33 +42,33 @@ type result struct {
 }
 
 // measure sends a burst and then a conversation through Caddy.
-func measure(ctx context.Context, out io.Writer, b *bed) (result, error) {
-	r := result{policy: b.policy}
-	before := b.counters()
-	times, err := b.burst(ctx, out)
+func measure(ctx context.Context, out io.Writer, s *stage) (result, error) {
+	r := result{policy: s.policy}
+	before := s.counters()
+	times, err := s.burst(ctx, out)
 	if err != nil {
 		return r, err
 	}
 	slices.Sort(times)
 	r.burst = times
-	after := b.counters()
+	after := s.counters()
 	r.burstRequests, r.burstTokens = after.minus(before)
 
-	if r.session, err = b.session(ctx, out); err != nil {
+	if r.session, err = s.session(ctx, out); err != nil {
 		return r, err
 	}
-	r.sessionRequests, r.sessionTokens = b.counters().minus(after)
+	r.sessionRequests, r.sessionTokens = s.counters().minus(after)
 	return r, nil
 }
 
 // burst sends cold prompts of very different lengths at once: most are short,
 // every eighth is long.
-func (b *bed) burst(ctx context.Context, out io.Writer) ([]time.Duration, error) {
+func (s *stage) burst(ctx context.Context, out io.Writer) ([]time.Duration, error) {
 	random := rand.New(rand.NewPCG(1, 2))
 	times := make([]time.Duration, burstSize)
 	errs := make([]error, burstSize)
 	var done atomic.Int32
-	finish := progress(out, fmt.Sprintf("%-13s burst of %d cold prompts", b.policy, burstSize), &done, burstSize)
+	finish := progress(out, fmt.Sprintf("%-13s burst of %d cold prompts", s.policy, burstSize), &done, burstSize)
 	defer finish()
 	var wg sync.WaitGroup
 	for i := range burstSize {
@@ -78,7 +78,7 @@ func (b *bed) burst(ctx context.Context, out io.Writer) ([]time.Duration, error)
 		}
 		text := strings.Repeat(fmt.Sprintf("prompt %4d ", i), tokens*4/12)
 		wg.Go(func() {
-			times[i], errs[i] = b.chat(ctx, "", []string{text})
+			times[i], errs[i] = s.chat(ctx, "", []string{text})
 			done.Add(1)
 		})
 	}
@@ -87,14 +87,14 @@ func (b *bed) burst(ctx context.Context, out io.Writer) ([]time.Duration, error)
 }
 
 // session is one conversation whose prompt grows with every turn.
-func (b *bed) session(ctx context.Context, out io.Writer) ([]time.Duration, error) {
+func (s *stage) session(ctx context.Context, out io.Writer) ([]time.Duration, error) {
 	var done atomic.Int32
-	finish := progress(out, fmt.Sprintf("%-13s conversation of %d turns", b.policy, sessionTurns), &done, sessionTurns)
+	finish := progress(out, fmt.Sprintf("%-13s conversation of %d turns", s.policy, sessionTurns), &done, sessionTurns)
 	defer finish()
 	var times []time.Duration
 	messages := []string{strings.Repeat("a long first message ", 24_000*4/21)}
 	for turn := range sessionTurns {
-		took, err := b.chat(ctx, "the demo's session", messages)
+		took, err := s.chat(ctx, "the demo's session", messages)
 		if err != nil {
 			return nil, err
 		}
@@ -107,7 +107,7 @@ func (b *bed) session(ctx context.Context, out io.Writer) ([]time.Duration, erro
 
 // chat sends one streamed request, reads it to its end and returns the time to
 // its first event on the clock of the simulated servers.
-func (b *bed) chat(ctx context.Context, session string, texts []string) (time.Duration, error) {
+func (s *stage) chat(ctx context.Context, session string, texts []string) (time.Duration, error) {
 	messages := make([]map[string]string, len(texts))
 	for i, text := range texts {
 		messages[i] = map[string]string{"role": []string{"user", "assistant"}[i%2], "content": text}
@@ -116,7 +116,7 @@ func (b *bed) chat(ctx context.Context, session string, texts []string) (time.Du
 	if err != nil {
 		return 0, err
 	}
-	r, err := http.NewRequestWithContext(ctx, http.MethodPost, b.site+"/v1/chat/completions", strings.NewReader(string(body)))
+	r, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://"+s.Site+"/v1/chat/completions", strings.NewReader(string(body)))
 	if err != nil {
 		return 0, err
 	}
@@ -125,13 +125,13 @@ func (b *bed) chat(ctx context.Context, session string, texts []string) (time.Du
 		r.Header.Set("X-Session-Id", session)
 	}
 	start := time.Now()
-	res, err := http.DefaultClient.Do(r)
+	res, err := s.client.Do(r)
 	if err != nil {
 		return 0, err
 	}
 	defer res.Body.Close()
 	if res.StatusCode != http.StatusOK {
-		return 0, fmt.Errorf("%s answered %s", b.site, res.Status)
+		return 0, fmt.Errorf("%s answered %s", s.Site, res.Status)
 	}
 	reader := bufio.NewReader(res.Body)
 	if _, err := reader.ReadByte(); err != nil {
@@ -139,7 +139,7 @@ func (b *bed) chat(ctx context.Context, session string, texts []string) (time.Du
 	}
 	first := time.Since(start)
 	_, err = io.Copy(io.Discard, reader)
-	return time.Duration(float64(first) * b.speed), err
+	return time.Duration(float64(first) * s.speed), err
 }
 
 // counters are what the servers have done so far.
@@ -148,9 +148,9 @@ type counters struct {
 	tokens   []int64
 }
 
-func (b *bed) counters() counters {
+func (s *stage) counters() counters {
 	var c counters
-	for _, e := range b.engines {
+	for _, e := range s.Hosts {
 		c.requests = append(c.requests, e.Server().Counts()["/v1/chat/completions"])
 		c.tokens = append(c.tokens, e.Server().Stats().PrefillTokens)
 	}

@@ -37,15 +37,15 @@ func run(ctx context.Context, out io.Writer, speed float64, once bool) error {
 	if !(speed > 0) {
 		return fmt.Errorf("speed must be positive")
 	}
-	baseline, err := startBed("least_conn", speed)
+	baseline, err := startStage("least_conn", speed)
 	if err != nil {
 		return err
 	}
 	before, err := measure(ctx, out, baseline)
-	if err := errors.Join(err, baseline.stop()); err != nil {
+	if err := errors.Join(err, baseline.Stop()); err != nil {
 		return err
 	}
-	ours, err := startBed("llm_loadaware", speed)
+	ours, err := startStage("llm_loadaware", speed)
 	if err != nil {
 		return err
 	}
@@ -56,19 +56,19 @@ func run(ctx context.Context, out io.Writer, speed float64, once bool) error {
 			invite(ctx, out, ours)
 		}
 	}
-	return errors.Join(err, ours.stop())
+	return errors.Join(err, ours.Stop())
 }
 
 // invite tells what to try, and waits for the end of ctx.
-func invite(ctx context.Context, out io.Writer, b *bed) {
+func invite(ctx context.Context, out io.Writer, s *stage) {
 	fmt.Fprintf(out, `
 Still serving, with lb_policy llm_loadaware. Try:
 
-  curl -N %s/v1/chat/completions -H 'Content-Type: application/json' -H 'X-Session-ID: me' \
+  curl -N http://%s/v1/chat/completions -H 'Content-Type: application/json' -H 'X-Session-ID: me' \
     -d '{"model":"sim-model","stream":true,"messages":[{"role":"user","content":"Hello"}]}'
   curl -s http://%s/llm_loadaware/fleets
 
 Stop with Ctrl-C.
-`, b.site, b.admin)
+`, s.Site, s.Admin)
 	<-ctx.Done()
 }
