@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/caddyserver/caddy/v2"
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
 
 	"github.com/caddy-llm/loadaware/fleet"
@@ -82,17 +83,38 @@ func (res *reservation) end(c fleet.Cause) {
 
 // supersede ends the placement that an earlier Select of this request made.
 // From the same policy it is a failed dispatch that Caddy retries. From another
-// one, as in a response route that proxies again, it has done its work.
-func (a *attempt) supersede(p *LoadAwareSelection) {
+// one it failed if an error or response route proxies the request again, and
+// has done its work otherwise.
+func (a *attempt) supersede(p *LoadAwareSelection, ctx context.Context) {
 	if a.current == nil {
 		return
 	}
-	if a.policy == p {
-		a.current.end(fleet.CauseRetried)
-	} else {
-		a.current.end(fleet.CauseEnd)
+	status := takeStatus(ctx)
+	switch {
+	case a.policy == p:
+		a.current.Fail(fleet.CauseRetried, a.blames(status), time.Now())
+		a.end(fleet.CauseRetried)
+	case status >= 400 || ctx.Value(caddyhttp.ErrorCtxKey) != nil:
+		a.current.Fail(fleet.CauseError, a.blames(status), time.Now())
+		a.end(fleet.CauseError)
+	default:
+		a.end(fleet.CauseEnd)
 	}
-	a.current = nil
+}
+
+// takeStatus returns the status that an upstream has answered the last dispatch
+// with, 0 where it has not answered. The placeholder is taken away, for the
+// proxy leaves it in place when the next dispatch gets no answer.
+func takeStatus(ctx context.Context) int {
+	repl, ok := ctx.Value(caddy.ReplacerCtxKey).(*caddy.Replacer)
+	if !ok {
+		return 0
+	}
+	const placeholder = "http.reverse_proxy.status_code"
+	value, _ := repl.Get(placeholder)
+	status, _ := value.(int)
+	repl.Delete(placeholder)
+	return status
 }
 
 // dispatch makes res the current placement. Without a handler on the stack
@@ -121,19 +143,22 @@ func (a *attempt) output() {
 	a.current.FirstOutput(now)
 }
 
-// refuse notes that the response has an error status. The upstream answers for
-// it where another one might have answered better: not for what is wrong with
-// the request, nor for a client that sends too much.
+// refuse notes that the response has an error status.
 func (a *attempt) refuse(status int) {
 	if a.current != nil {
-		a.current.Fail(fleet.CauseError, blamesUpstream(status), time.Now())
+		a.current.Fail(fleet.CauseError, a.blames(status), time.Now())
 	}
 }
 
-func blamesUpstream(status int) bool {
+// blames reports whether the upstream answers for a failure: where another one
+// might have answered better, but not for what is wrong with the request, nor
+// for a client that sends too much. Status 0 is no answer at all.
+func (a *attempt) blames(status int) bool {
 	switch status {
-	case http.StatusUnauthorized, http.StatusForbidden, http.StatusNotFound:
+	case 0:
 		return true
+	case http.StatusUnauthorized, http.StatusForbidden, http.StatusNotFound:
+		return a.prefills
 	}
 	return status >= 500
 }

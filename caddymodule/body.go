@@ -62,7 +62,7 @@ func (b *body) fill(from io.Reader, length, maxBody, maxBuffered int64) error {
 		}
 		n, err := from.Read(b.data[len(b.data):min(int64(cap(b.data)), maxBody+1)])
 		b.data = b.data[:len(b.data)+n]
-		if int64(len(b.data)) > maxBody && (err == nil || err == io.EOF) { //nolint:errorlint // as above
+		if int64(len(b.data)) > maxBody && (err == nil || err == io.EOF) {
 			return nil
 		}
 		if err != nil {

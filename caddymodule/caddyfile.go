@@ -112,7 +112,7 @@ func (p *LoadAwareSelection) unmarshalOption(d *caddyfile.Dispenser) error {
 		if len(p.SessionHeader) == 0 {
 			return d.ArgErr()
 		}
-		return nil
+		return refuseBlock(d, "session_header")
 	case "session_ttl":
 		return parseValue(d, &p.SessionTTL, parseDuration)
 	case "max_sessions":
@@ -159,11 +159,22 @@ func parseValue[T any](d *caddyfile.Dispenser, option *T, parse func(string) (T,
 	}
 	*option = value
 	if d.NextArg() {
-		return d.ArgErr()
+		return d.Errf("%s takes one argument, and '%s' is another", name, d.Val())
 	}
-	if d.NextBlock(1) {
-		return d.Errf("%s takes no block", name)
+	return refuseBlock(d, name)
+}
+
+// refuseBlock fails if a block is opened on the option's line, even an empty
+// one, which the dispenser would pass over in silence.
+func refuseBlock(d *caddyfile.Dispenser, option string) error {
+	line := d.Line()
+	if !d.Next() {
+		return nil
 	}
+	if d.Val() == "{" && d.Line() == line {
+		return d.Errf("%s takes no block", option)
+	}
+	d.Prev()
 	return nil
 }
 
@@ -171,6 +182,7 @@ func parseValue[T any](d *caddyfile.Dispenser, option *T, parse func(string) (T,
 var (
 	errEmpty       = errors.New("must not be empty")
 	errNotPositive = errors.New("must be positive")
+	errTooLarge    = errors.New("must be less")
 	errWeight      = errors.New("must be a number that is not negative")
 	errNotOff      = errors.New("must be off")
 )
@@ -208,8 +220,11 @@ func parseDuration(s string) (caddy.Duration, error) {
 
 func parseSize(s string) (int64, error) {
 	n, err := humanize.ParseBytes(s)
-	if err == nil && (n < 1 || n > 1<<62) {
+	switch {
+	case err == nil && n < 1:
 		err = errNotPositive
+	case err == nil && n > 1<<62:
+		err = errTooLarge
 	}
 	return int64(n), err
 }

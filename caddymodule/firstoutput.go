@@ -6,9 +6,9 @@ package caddymodule
 import "bytes"
 
 // eventScanner finds the first event of an event stream that shows that the
-// engine has finished the prefill. Comments keep a connection open, pings do
-// the same in the Messages API, and the Responses API announces a response
-// before the engine has run. Its zero value is ready.
+// engine has finished the prefill. Comments and events without data keep a
+// connection open, pings do the same in the Messages API, and the Responses API
+// announces a response before the engine has run. Its zero value is ready.
 //
 // It keeps the beginning of the current line and nothing else.
 type eventScanner struct {
@@ -82,7 +82,7 @@ func (s *eventScanner) endLine() bool {
 			s.name = early
 		}
 	case string(field) == "data":
-		return s.name == telltale || s.name == unnamed && !isEarly(eventType(value))
+		return len(value) > 0 && (s.name == telltale || s.name == unnamed && !isEarly(eventType(value)))
 	}
 	return false
 }

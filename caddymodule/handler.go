@@ -164,7 +164,11 @@ func (h *Handler) read(r *http.Request, a *attempt) {
 // finish ends what the request holds and notes what became of it.
 func (a *attempt) finish(r *http.Request, w *responseWriter, err error) {
 	a.annotate(r.Context())
-	a.end(causeOf(r.Context(), w, err))
+	cause := causeOf(r.Context(), w, err)
+	if cause == fleet.CauseError {
+		a.refuse(statusOf(w, err))
+	}
+	a.end(cause)
 	a.watched = false
 	if err != nil && w.status == 0 {
 		// the error routes may proxy the request again, and need its body
@@ -172,6 +176,16 @@ func (a *attempt) finish(r *http.Request, w *responseWriter, err error) {
 		return
 	}
 	a.body.drop()
+}
+
+// statusOf is the status that a failed request ends with, 0 where it is none of
+// an upstream's.
+func statusOf(w *responseWriter, err error) int {
+	var failure caddyhttp.HandlerError
+	if w.status == 0 && errors.As(err, &failure) {
+		return failure.StatusCode
+	}
+	return w.status
 }
 
 // causeOf tells what ended a request. A client may leave as soon as it has the

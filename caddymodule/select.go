@@ -25,7 +25,7 @@ func (p *LoadAwareSelection) Select(upstreams reverseproxy.UpstreamPool, r *http
 	if !a.known {
 		a.look(r, prompts.Limits{})
 	}
-	a.supersede(p)
+	a.supersede(p, r.Context())
 	if !a.watched {
 		p.warnUnwatched(a)
 	}

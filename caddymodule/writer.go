@@ -8,6 +8,7 @@ import (
 	"io"
 	"mime"
 	"net/http"
+	"strings"
 
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
 )
@@ -64,7 +65,7 @@ func (w *responseWriter) begin(status int) {
 	}
 	w.watching = true
 	header := w.Header()
-	if header.Get("Content-Encoding") == "" {
+	if encoding := header.Get("Content-Encoding"); encoding == "" || strings.EqualFold(encoding, "identity") {
 		mediaType, _, err := mime.ParseMediaType(header.Get("Content-Type"))
 		w.events = err == nil && mediaType == "text/event-stream"
 	}

@@ -87,8 +87,8 @@ func (p *Placement) Fail(c Cause, blame bool, now time.Time) {
 
 // End ends the placement: the request is no longer in flight. c names what
 // ended it. [CauseError] and [CauseRetried] are failures of the upstream, as by
-// [Placement.Fail] with blame. [CauseCanceled] is none: what the engine may have
-// cached stays.
+// [Placement.Fail] with blame unless that was called before. [CauseCanceled] is
+// none: what the engine may have cached stays.
 func (p *Placement) End(c Cause, now time.Time) {
 	f := p.fleet
 	if f == nil {
@@ -127,6 +127,9 @@ func (p *Placement) learn() {
 	p.learned = true
 	blocks := p.request.Blocks
 	p.request.Blocks = nil
+	if p.owner != 0 {
+		p.upstream.index.Settle()
+	}
 	s := p.session
 	if s == nil {
 		return

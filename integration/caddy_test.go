@@ -28,36 +28,63 @@ type server struct {
 
 	// sites are addresses that a Caddyfile may listen on: {site0}, {site1}
 	sites [3]string
+
+	// dead is an address that nobody listens on: {dead} in a Caddyfile
+	dead string
 }
 
 // start runs Caddy with a Caddyfile in which {site0} to {site2} are free
 // addresses, and stops it at the end of the test.
 func start(t testing.TB, caddyfile string) *server {
 	t.Helper()
-	s := &server{t: t, admin: freeAddress(t)}
-	for i := range s.sites {
-		s.sites[i] = freeAddress(t)
-	}
-	config := s.adapt(caddyfile)
+	s := newServer(t)
+	s.run(s.adapt(caddyfile))
+	return s
+}
+
+// newServer is a Caddy that does not run yet.
+func newServer(t testing.TB) *server {
+	t.Helper()
+	s := &server{t: t}
+	free := freeAddresses(t, len(s.sites)+2)
+	s.admin, s.dead = free[0], free[1]
+	copy(s.sites[:], free[2:])
+	return s
+}
+
+// run starts Caddy with a JSON config and stops it at the end of the test.
+func (s *server) run(config []byte) {
+	s.t.Helper()
 	if err := caddy.Load(config, true); err != nil {
-		t.Fatalf("loading config: %v", err)
+		s.t.Fatalf("loading config: %v", err)
 	}
-	t.Cleanup(func() {
+	s.t.Cleanup(func() {
 		if err := caddy.Stop(); err != nil {
-			t.Errorf("stopping Caddy: %v", err)
+			s.t.Errorf("stopping Caddy: %v", err)
 		}
 	})
-	return s
 }
 
 func freeAddress(t testing.TB) string {
 	t.Helper()
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
+	return freeAddresses(t, 1)[0]
+}
+
+// freeAddresses returns different addresses that nobody listens on.
+func freeAddresses(t testing.TB, n int) []string {
+	t.Helper()
+	free := make([]string, n)
+	for i := range free {
+		ln, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		// all stay open until the last is known: the kernel may give a closed
+		// one out again
+		defer ln.Close()
+		free[i] = ln.Addr().String()
 	}
-	defer ln.Close()
-	return ln.Addr().String()
+	return free
 }
 
 // caddyfile completes a Caddyfile: global options first, addresses filled in.
@@ -80,7 +107,7 @@ func (s *server) caddyfile(body string) string {
 	for i, site := range s.sites {
 		body = strings.ReplaceAll(body, fmt.Sprintf("{site%d}", i), "http://"+site)
 	}
-	return global + body
+	return global + strings.ReplaceAll(body, "{dead}", s.dead)
 }
 
 func (s *server) adapt(body string) []byte {
@@ -100,9 +127,9 @@ func (s *server) reload(body string, header ...string) error {
 }
 
 // reloadJSON posts a JSON config to the admin API.
-func (s *server) reloadJSON(config string, header ...string) error {
+func (s *server) reloadJSON(config string) error {
 	s.t.Helper()
-	return s.post("application/json", config, header...)
+	return s.post("application/json", config)
 }
 
 func (s *server) post(contentType, config string, header ...string) error {
@@ -221,6 +248,20 @@ func (s *server) settled() {
 	if sums := last.total(); sum(sums.Placements) != sum(sums.Releases) {
 		s.t.Errorf("placements %v, releases %v: want as many of one as of the other", sums.Placements, sums.Releases)
 	}
+}
+
+// accepts waits until the first site answers. A server that Caddy has stopped may
+// take one more connection from the listener it shared, and reset it.
+func (s *server) accepts() {
+	s.t.Helper()
+	var last error
+	eventually(s.t, func() bool {
+		res, err := client.Get("http://" + s.sites[0] + "/metrics")
+		if last = err; err != nil {
+			return false
+		}
+		return res.Body.Close() == nil
+	}, func() string { return fmt.Sprintf("site does not answer: %v", last) })
 }
 
 // patience is how long a condition may take on a busy machine before it counts

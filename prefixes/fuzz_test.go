@@ -39,7 +39,7 @@ func (n *naive) record(chain []uint64, owner Owner) {
 		}
 		v.by[owner] = true
 		n.blocks = slices.Insert(n.blocks, 0, v)
-		n.resize(n.capacity)
+		n.blocks = n.blocks[:min(len(n.blocks), n.capacity+n.capacity/4)]
 	}
 }
 
@@ -118,6 +118,9 @@ func FuzzIndex(f *testing.F) {
 				model.takeBack(p.chain, p.owner)
 			case 3:
 				resize(int(b) % 24)
+			case 5:
+				x.Settle()
+				model.resize(model.capacity)
 			case 4:
 				x.Clear()
 				model.resize(0)

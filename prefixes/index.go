@@ -61,10 +61,8 @@ func (x *Index) Capacity() int { return x.capacity }
 // Resize sets how many blocks there is room for and evicts what is too much.
 // Memory grows with the blocks held, not with the capacity.
 func (x *Index) Resize(blocks int) {
-	x.capacity = min(max(blocks, 0), math.MaxInt32)
-	for len(x.slots) > x.capacity {
-		x.remove(x.oldest)
-	}
+	x.capacity = min(max(blocks, 0), math.MaxInt32/2)
+	x.Settle()
 }
 
 // Clear forgets every block and keeps the capacity.
@@ -85,7 +83,9 @@ func (x *Index) Match(chain []uint64) int {
 }
 
 // Record notes that owner sends chain to the upstream. Blocks over the
-// capacity are left out from the end of the chain.
+// capacity are left out from the end of the chain. A quarter more than the
+// capacity is held until [Index.Settle], so that prompts which are taken back
+// have evicted nothing.
 func (x *Index) Record(chain []uint64, owner Owner, now time.Time) {
 	if x.capacity == 0 {
 		return
@@ -106,6 +106,14 @@ func (x *Index) Record(chain []uint64, owner Owner, now time.Time) {
 		e.used = used
 		e.claims = max(e.claims, e.claims+1) // stays at the most it can be
 		x.link(at)
+	}
+}
+
+// Settle evicts what is over the capacity: what was recorded is known to have
+// reached the engine.
+func (x *Index) Settle() {
+	for len(x.slots) > x.capacity {
+		x.remove(x.oldest)
 	}
 }
 
@@ -138,7 +146,7 @@ func (x *Index) Age(now time.Time) (age time.Duration, full bool) {
 }
 
 func (x *Index) add(hash uint64, owner Owner) int32 {
-	if len(x.slots) >= x.capacity {
+	if len(x.slots) >= x.capacity+x.capacity/4 {
 		x.remove(x.oldest)
 	}
 	at := x.free
