@@ -11,6 +11,19 @@ import (
 	"testing"
 )
 
+const stickyConfig = `
+{site0} {
+	llm_loadaware
+	reverse_proxy %s {
+		lb_policy llm_loadaware {
+			congestion 0
+			eviction 0
+			%s
+		}
+	}
+}
+`
+
 // Claude Code asks for a count of the same prompt that it is about to send, in
 // the same session. A router that takes the count for a turn pins the session
 // to an upstream that has prefilled nothing, and charges the turn after it

@@ -119,7 +119,7 @@ func (m *mixed) request(ctx context.Context, site string, i int) error {
 	r.Header.Set(kindHeader, kind.name)
 	r.Header.Set(idHeader, id)
 	if i%3 == 0 {
-		r.Header.Set("X-Session-ID", fmt.Sprint("session ", i%50))
+		r.Header.Set("X-Session-Id", fmt.Sprint("session ", i%50))
 	}
 	if kind.name == "leaves before headers" {
 		arrived := make(chan struct{})

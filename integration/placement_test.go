@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"strings"
 	"testing"
 )
 
@@ -22,6 +23,12 @@ type stream struct {
 // show, and waits until an upstream has it.
 func open(t *testing.T, s *server, upstreams []*upstream, body string, header ...string) *stream {
 	t.Helper()
+	return openAt(t, s.sites[0], upstreams, body, header...)
+}
+
+// openAt is open for another site than the first.
+func openAt(t *testing.T, site string, upstreams []*upstream, body string, header ...string) *stream {
+	t.Helper()
 	st := &stream{t: t, stage: newStage(), done: make(chan struct{})}
 	before := counts(upstreams)
 	for _, u := range upstreams {
@@ -29,7 +36,7 @@ func open(t *testing.T, s *server, upstreams []*upstream, body string, header ..
 	}
 	go func() {
 		defer close(st.done)
-		res, err := send(t.Context(), s.sites[0], chatPath, body, header...)
+		res, err := send(t.Context(), site, chatPath, body, header...)
 		if err != nil {
 			t.Error(err)
 			return
@@ -112,8 +119,12 @@ func TestLongPrefillOutweighsWarmRequests(t *testing.T) {
 	s.settled()
 }
 
-const stickyConfig = `
-{site0} {
+// siteForEach has one site for both upstreams and one for each of them.
+func siteForEach(upstreams []*upstream) string {
+	var config strings.Builder
+	for i, pool := range [][]*upstream{upstreams, upstreams[:1], upstreams[1:]} {
+		config.WriteString(fmt.Sprintf(`
+{site%d} {
 	llm_loadaware
 	reverse_proxy %s {
 		lb_policy llm_loadaware {
@@ -121,11 +132,14 @@ const stickyConfig = `
 			request_cost 4096
 			congestion 0
 			eviction 0
-			%s
+			prefix_index off
 		}
 	}
 }
-`
+`, i, addresses(pool)))
+	}
+	return config.String()
+}
 
 // A session stays while its home costs up to stickiness more than the best
 // upstream, and leaves when it costs more. With a request cost of 4,096 and no
@@ -145,22 +159,19 @@ func TestSessionStaysWithinStickiness(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			upstreams := newUpstreams(t, 2, answerAtOnce)
-			both := fmt.Sprintf(stickyConfig, addresses(upstreams), "prefix_index off")
-			s := start(t, both)
+			s := start(t, siteForEach(upstreams))
 			home := turn(t, s, upstreams, chat(prompt), "X-Session-ID", session)
 
-			// with one upstream in the list, all of the load goes to the home
-			if err := s.reload(fmt.Sprintf(stickyConfig, home.address(), "prefix_index off")); err != nil {
-				t.Fatal(err)
+			// the site that has the home alone is where the load comes from
+			alone := s.sites[1]
+			if home == upstreams[1] {
+				alone = s.sites[2]
 			}
 			var load []*stream
 			for i := range test.load {
-				st := open(t, s, upstreams, chat(words(fmt.Sprint("load ", i), 10)))
+				st := openAt(t, alone, upstreams, chat(words(fmt.Sprint("load ", i), 10)))
 				st.show(s)
 				load = append(load, st)
-			}
-			if err := s.reload(both); err != nil {
-				t.Fatal(err)
 			}
 			second := turn(t, s, upstreams, conversation(prompt, "answer", "more"), "X-Session-ID", session)
 			if stayed := second == home; stayed != test.stays {
@@ -189,7 +200,7 @@ func TestSessionStaysWithinStickiness(t *testing.T) {
 // it shrank.
 func TestGrowthRule(t *testing.T) {
 	upstreams := newUpstreams(t, 2, answerAtOnce)
-	s := start(t, fmt.Sprintf(stickyConfig, addresses(upstreams), "prefix_index off"))
+	s := start(t, siteForEach(upstreams))
 	first, answer, question := words("first", 8000), words("answer", 100), words("question", 400)
 	steps := []struct {
 		name     string
