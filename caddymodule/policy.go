@@ -94,9 +94,11 @@ type LoadAwareSelection struct {
 	// for the whole prompt. Default: false.
 	DisablePrefixIndex bool `json:"disable_prefix_index,omitempty"`
 
-	// KVTokens is how many tokens of prefix cache an upstream has, as far as
-	// the index is to remember them. Too small a value forgets what is cached;
-	// too large a one does no harm. Default: 4000000.
+	// KVTokens is how many tokens of prefix cache an upstream has, and the
+	// index remembers. vLLM logs it at its start as "GPU KV cache size". Too
+	// small a value forgets what is cached, too large a one trusts in what is
+	// evicted; both cost most when the cache is full. Policies of the same
+	// fleet should agree on it. Default: 4000000.
 	KVTokens int `json:"kv_tokens,omitempty"`
 
 	// PrefillTTL is how long a request may hold prefill tokens without any

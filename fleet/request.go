@@ -15,8 +15,9 @@ import (
 const BlockTokens = 256
 
 // DefaultKVTokens is how many tokens of an upstream's prefix cache are indexed
-// when nobody says how many it holds. An index that is too small forgets what
-// the engine still has, which costs far more than one that is too large.
+// when nobody says how many it holds: the order of a large engine's. An index
+// that is too small sends conversations away from what is cached, which costs
+// more than one that is too large and trusts in what is evicted.
 const DefaultKVTokens = 4_000_000
 
 // Options are what a policy wants of a placement.

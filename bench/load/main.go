@@ -1,0 +1,108 @@
+// SPDX-FileCopyrightText: The Caddy LLM authors
+// SPDX-License-Identifier: Apache-2.0
+
+// Command load drives a real Caddy in front of simulated vLLM servers over HTTP
+// with the laboratory's coding agents, once for each selection policy, and
+// prints what the agents saw.
+//
+//	go run ./bench/load -rate 0.3,0.65
+//
+// Times are those of the servers' clock, which runs -speed times faster than
+// the real one. A higher speed takes less time and leaves Caddy and the servers
+// less of the machine: when the late column is not 0, the numbers are those of
+// the machine and no longer those of the policy.
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/signal"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// settings are the flags.
+type settings struct {
+	rates    []float64
+	policies []string
+	engines  int
+	kvTokens int
+	speed    float64
+	warmUp   time.Duration
+	measure  time.Duration
+	seed     uint64
+	json     string
+}
+
+func main() {
+	s, err := parse(os.Args[1:])
+	if err == nil {
+		ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+		err = run(ctx, s)
+		stop()
+	}
+	if err != nil && !errors.Is(err, flag.ErrHelp) {
+		fmt.Fprintln(os.Stderr, "load:", err)
+		os.Exit(1)
+	}
+}
+
+func parse(args []string) (settings, error) {
+	var s settings
+	var rates, policies string
+	flags := flag.NewFlagSet("load", flag.ContinueOnError)
+	flags.StringVar(&rates, "rate", "0.3,0.65", "sessions that begin per second, a list")
+	flags.StringVar(&policies, "policies", "random,least_conn,header X-Session-ID,llm_loadaware", "selection policies, a list")
+	flags.IntVar(&s.engines, "engines", 4, "simulated servers")
+	flags.IntVar(&s.kvTokens, "kv-tokens", 600_000, "KV cache of each server in tokens")
+	flags.Float64Var(&s.speed, "speed", 5, "how many times faster than real time the servers run")
+	flags.DurationVar(&s.warmUp, "warm-up", 4*time.Minute, "time before requests are measured, on the servers' clock")
+	flags.DurationVar(&s.measure, "measure", 6*time.Minute, "time in which requests are measured, on the servers' clock")
+	flags.Uint64Var(&s.seed, "seed", 1, "selects the sessions")
+	flags.StringVar(&s.json, "json", "", "file to write the results to")
+	if err := flags.Parse(args); err != nil {
+		return s, err
+	}
+	for rate := range strings.SplitSeq(rates, ",") {
+		n, err := strconv.ParseFloat(rate, 64)
+		if err != nil || !(n > 0) {
+			return s, fmt.Errorf("rate %q is not a positive number", rate)
+		}
+		s.rates = append(s.rates, n)
+	}
+	s.policies = strings.Split(policies, ",")
+	if s.engines < 1 || s.kvTokens < 1 || !(s.speed > 0) || s.warmUp < 0 || s.measure <= 0 {
+		return s, errors.New("engines, kv-tokens, speed and measure must be positive, warm-up not negative")
+	}
+	return s, nil
+}
+
+// run measures every policy at every rate.
+func run(ctx context.Context, s settings) error {
+	var results []result
+	for _, rate := range s.rates {
+		for _, policy := range s.policies {
+			r, err := s.measurePolicy(ctx, policy, rate)
+			if err != nil {
+				return fmt.Errorf("%s at %v sessions/s: %w", policy, rate, err)
+			}
+			results = append(results, r)
+		}
+	}
+	if err := printTable(os.Stdout, s, results); err != nil {
+		return err
+	}
+	if s.json == "" {
+		return nil
+	}
+	text, err := json.MarshalIndent(results, "", "\t")
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(s.json, append(text, '\n'), 0o644)
+}
