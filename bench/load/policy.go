@@ -28,7 +28,7 @@ func (s settings) measurePolicy(ctx context.Context, policy string, rate float64
 	}
 	b, err := bed.Start(servers, "", func(site string, upstreams []string) string {
 		return fmt.Sprintf("http://%s {\n\tllm_loadaware\n\treverse_proxy %s {\n\t\tlb_policy %s\n\t}\n}\n",
-			site, strings.Join(upstreams, " "), policy)
+			site, strings.Join(upstreams, " "), s.configure(policy))
 	})
 	if err != nil {
 		return r, err
@@ -54,6 +54,14 @@ func (s settings) measurePolicy(ctx context.Context, policy string, rate float64
 		fmt.Fprintln(os.Stderr, "  last failure:", d.measures.lastErr)
 	}
 	return r, nil
+}
+
+// configure writes a policy with what an operator would tell it.
+func (s settings) configure(policy string) string {
+	if policy == "llm_loadaware" {
+		return fmt.Sprintf("llm_loadaware {\n\t\t\tkv_tokens %d\n\t\t}", s.kvTokens)
+	}
+	return policy
 }
 
 // engines sums up what the servers did, warm-up included.
