@@ -72,7 +72,7 @@ type LoadAwareSelection struct {
 
 	// Stickiness is how much more a session's home may cost than the best
 	// upstream before the session moves, in tokens. 0 moves it for any gain.
-	// Default: 16384.
+	// Default: 32768.
 	Stickiness *float64 `json:"stickiness,omitempty"`
 
 	// RequestCost is what each request in flight costs, in tokens.

@@ -137,9 +137,9 @@ func TestStickinessBoundary(t *testing.T) {
 		prefill int
 		reason  Reason
 	}{
-		{"under", 16_383 - 4096, ReasonPinned},
-		{"at", 16_384 - 4096, ReasonPinned},
-		{"over", 16_385 - 4096, ReasonMovedPressure},
+		{"under", 32_767 - 4096, ReasonPinned},
+		{"at", 32_768 - 4096, ReasonPinned},
+		{"over", 32_769 - 4096, ReasonMovedPressure},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {

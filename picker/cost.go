@@ -40,7 +40,7 @@ type Weights struct {
 // DefaultWeights returns the weights that an unconfigured policy uses.
 // BENCHMARKS.md shows the workloads they were chosen on.
 func DefaultWeights() Weights {
-	return Weights{RequestCost: 4096, Congestion: 2, Eviction: 4, Stickiness: 16384}
+	return Weights{RequestCost: 4096, Congestion: 2, Eviction: 4, Stickiness: 32768}
 }
 
 // Candidate is one upstream that may take a request, with what is known of it
