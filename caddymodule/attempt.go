@@ -31,10 +31,11 @@ type attempt struct {
 	prompt   prompts.Prompt
 	prefills bool
 
-	// body is what was read of the request's body, nil where nothing was;
-	// whole says that it can be sent again
-	body  *body
-	whole bool
+	// body is what was read of the request's body, nil where nobody looks at
+	// it; whole says that it can be sent again, and spent that it cannot and a
+	// dispatch has read from it
+	body         *body
+	whole, spent bool
 
 	// watched says that a handler is on the stack, which ends the placements;
 	// where none is, they end with the request's context. handled says that
@@ -43,10 +44,13 @@ type attempt struct {
 
 	// current is the placement of the dispatch under way, made by policy;
 	// tried are the upstreams that this policy has dispatched the request to
-	current *reservation
+	current *placed
 	policy  *LoadAwareSelection
 	tried   []string
 	count   int
+
+	// lastStatus is the status of an earlier dispatch
+	lastStatus int
 
 	// session is the short form of the session's hash
 	session string
@@ -66,15 +70,15 @@ func attemptOf(r *http.Request) *attempt {
 	return a
 }
 
-// reservation is a placement together with the reference to its fleet.
-type reservation struct {
+// placed is a placement together with the reference to its fleet.
+type placed struct {
 	fleet.Placement
 	lease *lease
 	ended atomic.Bool
 }
 
 // end ends the placement once and gives the reference back.
-func (res *reservation) end(c fleet.Cause) {
+func (res *placed) end(c fleet.Cause) {
 	if res.ended.CompareAndSwap(false, true) {
 		res.End(c, time.Now())
 		res.lease.release()
@@ -86,10 +90,10 @@ func (res *reservation) end(c fleet.Cause) {
 // one it failed if an error or response route proxies the request again, and
 // has done its work otherwise.
 func (a *attempt) supersede(p *LoadAwareSelection, ctx context.Context) {
+	status := a.takeStatus(ctx)
 	if a.current == nil {
 		return
 	}
-	status := takeStatus(ctx)
 	switch {
 	case a.policy == p:
 		a.current.Fail(fleet.CauseRetried, a.blames(status), time.Now())
@@ -102,24 +106,44 @@ func (a *attempt) supersede(p *LoadAwareSelection, ctx context.Context) {
 	}
 }
 
-// takeStatus returns the status that an upstream has answered the last dispatch
-// with, 0 where it has not answered. The placeholder is taken away, for the
-// proxy leaves it in place when the next dispatch gets no answer.
-func takeStatus(ctx context.Context) int {
+// statusPlaceholder has the status that an upstream has answered
+// with. The proxy leaves it in place when its next dispatch gets no answer.
+const statusPlaceholder = "http.reverse_proxy.status_code"
+
+// answered returns the status that an upstream has answered the dispatch under
+// way with, 0 where it has not answered.
+func answered(ctx context.Context) int {
 	repl, ok := ctx.Value(caddy.ReplacerCtxKey).(*caddy.Replacer)
 	if !ok {
 		return 0
 	}
-	const placeholder = "http.reverse_proxy.status_code"
-	value, _ := repl.Get(placeholder)
+	value, _ := repl.Get(statusPlaceholder)
 	status, _ := value.(int)
-	repl.Delete(placeholder)
 	return status
+}
+
+// takeStatus returns the status of the last dispatch and takes it away, so that
+// it is not taken for that of the next one. The handler puts it back at the end
+// of a request whose last dispatch got no answer.
+func (a *attempt) takeStatus(ctx context.Context) int {
+	status := answered(ctx)
+	if status != 0 {
+		ctx.Value(caddy.ReplacerCtxKey).(*caddy.Replacer).Delete(statusPlaceholder)
+		a.lastStatus = status
+	}
+	return status
+}
+
+// restoreStatus undoes takeStatus where no status has come since.
+func (a *attempt) restoreStatus(ctx context.Context) {
+	if a.lastStatus != 0 && answered(ctx) == 0 {
+		ctx.Value(caddy.ReplacerCtxKey).(*caddy.Replacer).Set(statusPlaceholder, a.lastStatus)
+	}
 }
 
 // dispatch makes res the current placement. Without a handler on the stack
 // nobody sees the response, and res ends with the request's context.
-func (a *attempt) dispatch(p *LoadAwareSelection, res *reservation, ctx context.Context) {
+func (a *attempt) dispatch(p *LoadAwareSelection, res *placed, ctx context.Context) {
 	if a.policy != p {
 		a.policy, a.tried = p, nil
 	}
@@ -151,12 +175,18 @@ func (a *attempt) refuse(status int) {
 }
 
 // blames reports whether the upstream answers for a failure: where another one
-// might have answered better, but not for what is wrong with the request, nor
-// for a client that sends too much. Status 0 is no answer at all.
+// might have answered better, but not for what is wrong with the request, for a
+// client that sends too much or breaks off, nor for a body that cannot be sent
+// again. Status 0 is no answer at all.
 func (a *attempt) blames(status int) bool {
+	if a.spent || a.body != nil && a.body.failed.Load() {
+		return false
+	}
 	switch status {
 	case 0:
 		return true
+	case http.StatusNotImplemented:
+		return false
 	case http.StatusUnauthorized, http.StatusForbidden, http.StatusNotFound:
 		return a.prefills
 	}

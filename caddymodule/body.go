@@ -18,7 +18,7 @@ var buffered atomic.Int64
 
 // firstBuffer is the most that is allocated before any byte has arrived: a
 // client may announce much more than it ever sends.
-const firstBuffer = 512 << 10
+const firstBuffer = 64 << 10
 
 // body is a request body read into memory. Its bytes never change, so any
 // number of readers may be at work on them.
@@ -26,6 +26,10 @@ type body struct {
 	mu   sync.Mutex
 	data []byte
 	held int64
+
+	// begun says that somebody reads the body that stands in for the client's,
+	// and failed that the client's could not be read to its end
+	begun, failed atomic.Bool
 }
 
 // readBody reads the body of r up to maxBody bytes, as long as no more than
@@ -36,16 +40,23 @@ func readBody(r *http.Request, maxBody, maxBuffered int64) (b *body, whole bool)
 	b = new(body)
 	original := r.Body
 	err := b.fill(original, r.ContentLength, maxBody, maxBuffered)
+	var rest io.Reader = original
 	switch {
 	case err == io.EOF: //nolint:errorlint // an error that wraps it is a failure to pass on
-		r.Body = &replay{body: b, closer: original}
-		return b, true
+		rest, whole = http.NoBody, true
 	case err != nil:
-		r.Body = replaced{io.MultiReader(bytes.NewReader(b.data), failing{err}), original}
-	default:
-		r.Body = replaced{io.MultiReader(bytes.NewReader(b.data), original), original}
+		b.failed.Store(true)
+		rest = failing{err}
 	}
-	return b, false
+	r.Body = &standIn{body: b, first: b.data, rest: rest, original: original}
+	return b, whole
+}
+
+// watchBody notes in b whether the client's body can be read to its end.
+func watchBody(r *http.Request) *body {
+	b := new(body)
+	r.Body = &standIn{body: b, rest: r.Body, original: r.Body}
+	return b
 }
 
 // fill reads until an error, which it returns: io.EOF where the body has ended.
@@ -107,62 +118,56 @@ func (b *body) drop() {
 	b.data, b.held = nil, 0
 }
 
-// errBodyDropped is what a transport gets that asks for a body again after the
-// response has begun.
-var errBodyDropped = errors.New("request body is no longer held")
+// errNoBody is what a transport gets that asks for a body which cannot be sent
+// again.
+var errNoBody = errors.New("request body cannot be sent again")
 
-// get returns a fresh reader, in the form of http.Request.GetBody.
+// get returns a fresh reader, in the form of http.Request.GetBody. It fails
+// where nobody has read the body that stands in for the client's: then what was
+// sent is something else, which a handler behind this one has put in its place.
 func (b *body) get() (io.ReadCloser, error) {
-	if b.bytes() == nil {
-		return nil, errBodyDropped
+	data := b.bytes()
+	if data == nil || !b.begun.Load() {
+		return nil, errNoBody
 	}
-	return &replay{body: b}, nil
+	return io.NopCloser(bytes.NewReader(data)), nil
 }
 
-// replay reads a body that is held whole. It takes hold of the bytes with its
-// first Read and lets go of them at the end, so that a long stream does not
-// keep a long prompt in memory, and an engine that answers early still gets
-// all of it.
-type replay struct {
-	body   *body
-	data   []byte
-	begun  bool
-	closer io.Closer
+// rewind gives r all of the body again, if it is held whole.
+func (b *body) rewind(r *http.Request, whole bool) {
+	if whole {
+		r.Body = &standIn{body: b, first: b.bytes(), rest: http.NoBody, original: r.Body}
+	}
 }
 
-// Read implements io.Reader.
-func (p *replay) Read(to []byte) (int, error) {
-	if !p.begun {
-		p.begun = true
-		if p.data = p.body.bytes(); p.data == nil {
-			return 0, errBodyDropped
-		}
-	}
-	if len(p.data) == 0 {
-		p.data = nil
-		return 0, io.EOF
-	}
-	n := copy(to, p.data)
-	p.data = p.data[n:]
-	return n, nil
-}
-
-// Close closes the body that this one stands in for.
-func (p *replay) Close() error {
-	if p.closer == nil {
-		return nil
-	}
-	return p.closer.Close()
-}
-
-// replaced stands in for a body of which the first part was read.
-type replaced struct {
-	io.Reader
+// standIn takes the place of a client's body: first what was read of it, then
+// the rest. It lets go of the bytes when they were read, so that a long stream
+// does not keep a long prompt in memory.
+type standIn struct {
+	body     *body
+	first    []byte
+	rest     io.Reader
 	original io.Closer
 }
 
-// Close closes the original body.
-func (p replaced) Close() error { return p.original.Close() }
+// Read implements io.Reader.
+func (s *standIn) Read(p []byte) (int, error) {
+	s.body.begun.Store(true)
+	if len(s.first) > 0 {
+		n := copy(p, s.first)
+		s.first = s.first[n:]
+		return n, nil
+	}
+	s.first = nil
+	n, err := s.rest.Read(p)
+	if err != nil && err != io.EOF {
+		s.body.failed.Store(true)
+	}
+	return n, err
+}
+
+// Close closes the client's body.
+func (s *standIn) Close() error { return s.original.Close() }
 
 // failing is a reader that has failed.
 type failing struct{ err error }

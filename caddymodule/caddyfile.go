@@ -223,7 +223,7 @@ func parseSize(s string) (int64, error) {
 	switch {
 	case err == nil && n < 1:
 		err = errNotPositive
-	case err == nil && n > 1<<62:
+	case err == nil && n > maxSize:
 		err = errTooLarge
 	}
 	return int64(n), err

@@ -6,6 +6,7 @@ package caddymodule
 import (
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -77,6 +78,8 @@ func (collector) Collect(ch chan<- prometheus.Metric) {
 	now := time.Now()
 	for _, f := range listFleets() {
 		for _, u := range f.fleet.View(now).Upstreams {
+			// names of dynamic upstreams come from elsewhere
+			u.Name = strings.ToValidUTF8(u.Name, "\ufffd")
 			collectUpstream(ch, f.name, &u)
 		}
 	}

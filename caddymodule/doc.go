@@ -16,9 +16,10 @@
 //   - The pool of fleets is process-wide and guards itself. A lease guards its
 //     reference count with its own lock.
 //   - All counters, sessions and indexes are behind the lock of their fleet.
-//   - An attempt belongs to its request's goroutine. What may end a placement
-//     from another goroutine, which is the end of the request's context where
-//     no handler is on the stack, goes through the placement alone.
+//   - An attempt is touched by one goroutine at a time: the request's, or one
+//     that writes the response for it. The end of the request's context, which
+//     ends a placement where no handler is on the stack, comes from anywhere and
+//     goes through the placement alone.
 //   - A policy's fields are read-only once it is provisioned, but for the pool
 //     it resolved last.
 package caddymodule

@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"time"
 
 	"go.uber.org/zap"
 	"go.uber.org/zap/zapcore"
@@ -29,6 +28,10 @@ const (
 	defaultMaxBody     = 32 << 20
 	defaultMaxBuffered = 1 << 30
 )
+
+// maxSize is the largest value of an option of the handler: far beyond every
+// use, and small enough that no sum of them overflows.
+const maxSize = 1 << 40
 
 // Handler reads LLM requests before they are placed and watches their
 // responses, for the `llm_loadaware` selection policy of the reverse proxies
@@ -105,8 +108,8 @@ func (h *Handler) Validate() error {
 		{"max_prompt_tokens", int64(h.MaxPromptTokens)},
 		{"media_tokens", int64(h.MediaTokens)},
 	} {
-		if option.value < 1 {
-			return fmt.Errorf("%s must be at least 1", option.name)
+		if option.value < 1 || option.value > maxSize {
+			return fmt.Errorf("%s must be from 1 to %d", option.name, int64(maxSize))
 		}
 	}
 	return nil
@@ -119,13 +122,13 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyht
 		return next.ServeHTTP(w, r)
 	}
 	a.watched, a.handled = true, true
-	h.read(r, a)
 	rw := newResponseWriter(w, a, r.Context())
 
 	// set when next returns: when it panics instead, which Caddy does to abort
 	// a stream whose upstream has died, the request ends here all the same
 	err := errAborted
 	defer func() { a.finish(r, rw, err) }()
+	h.read(r, a)
 	err = next.ServeHTTP(rw, r)
 	return err
 }
@@ -141,7 +144,11 @@ func (h *Handler) read(r *http.Request, a *attempt) {
 	}
 	limits := prompts.Limits{MaxPromptTokens: h.MaxPromptTokens, MediaTokens: h.MediaTokens}
 	a.look(r, limits)
-	if !a.endpoint.Reads || !a.prefills || r.Body == nil || r.Body == http.NoBody {
+	if !a.prefills || r.Body == nil || r.Body == http.NoBody {
+		return
+	}
+	if !a.endpoint.Reads {
+		a.body = watchBody(r)
 		return
 	}
 	a.body, a.whole = readBody(r, h.MaxBody, h.MaxBuffered)
@@ -164,6 +171,7 @@ func (h *Handler) read(r *http.Request, a *attempt) {
 // finish ends what the request holds and notes what became of it.
 func (a *attempt) finish(r *http.Request, w *responseWriter, err error) {
 	a.annotate(r.Context())
+	a.restoreStatus(r.Context())
 	cause := causeOf(r.Context(), w, err)
 	if cause == fleet.CauseError {
 		a.refuse(statusOf(w, err))
@@ -172,29 +180,34 @@ func (a *attempt) finish(r *http.Request, w *responseWriter, err error) {
 	a.watched = false
 	if err != nil && w.status == 0 {
 		// the error routes may proxy the request again, and need its body
+		a.body.rewind(r, a.whole)
 		context.AfterFunc(r.Context(), a.body.drop)
 		return
 	}
 	a.body.drop()
 }
 
-// statusOf is the status that a failed request ends with, 0 where it is none of
-// an upstream's.
+// statusOf is the status that a failed request ends with, 0 where there is none
+// or the response broke off after a good one.
 func statusOf(w *responseWriter, err error) int {
 	var failure caddyhttp.HandlerError
-	if w.status == 0 && errors.As(err, &failure) {
+	switch {
+	case w.status >= 400:
+		return w.status
+	case w.status == 0 && errors.As(err, &failure):
 		return failure.StatusCode
 	}
-	return w.status
+	return 0
 }
 
 // causeOf tells what ended a request. A client may leave as soon as it has the
-// last byte, so a context that is done means nothing where all went well.
+// last byte, so a context that is done means nothing where all went well. One
+// that breaks off its body has left too.
 func causeOf(ctx context.Context, w *responseWriter, err error) fleet.Cause {
 	switch {
 	case err == nil && w.status != 0 && w.status < 400 && !w.writeFailed:
 		return fleet.CauseEnd
-	case ctx.Err() != nil || w.writeFailed:
+	case ctx.Err() != nil || w.writeFailed || w.attempt.body != nil && w.attempt.body.failed.Load():
 		return fleet.CauseCanceled
 	case err == nil && w.status < 400:
 		return fleet.CauseEnd
@@ -207,15 +220,16 @@ func (a *attempt) look(r *http.Request, limits prompts.Limits) {
 	a.known = true
 	endpoint, listed := prompts.Lookup(r.URL.Path)
 	a.endpoint = endpoint
-	if r.Method != http.MethodPost || r.Header.Get("Upgrade") != "" || listed && !endpoint.Prefills {
+	if r.Method != http.MethodPost || listed && !endpoint.Prefills {
 		return
 	}
 	// an endpoint that nobody lists is charged by its size: whatever it does,
 	// a long body is more work than a short one
 	a.prefills = listed || r.ContentLength != 0
 	a.prompt = prompts.Prompt{Prefills: a.prefills, Tokens: prompts.BySize(r.ContentLength, limits)}
-	if caddyhttp.IsIncremental(r.Header) {
-		// the client wants its request forwarded as it comes
+	if caddyhttp.IsIncremental(r.Header) || r.Header.Get("Upgrade") != "" {
+		// the client wants its request forwarded as it comes, or may go on in
+		// another protocol
 		a.endpoint.Reads = false
 	}
 }
@@ -227,6 +241,3 @@ var (
 	_ caddy.Validator             = (*Handler)(nil)
 	_ caddyhttp.MiddlewareHandler = (*Handler)(nil)
 )
-
-// elapsedMillis is the time from start to t in milliseconds.
-func elapsedMillis(start, t time.Time) float64 { return t.Sub(start).Seconds() * 1e3 }

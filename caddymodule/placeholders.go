@@ -79,7 +79,7 @@ func (a *attempt) annotate(ctx context.Context) {
 		fields.reason = a.current.Reason().String()
 	}
 	if !a.firstOutput.IsZero() {
-		fields.firstOutput = elapsedMillis(a.started, a.firstOutput)
+		fields.firstOutput = a.firstOutput.Sub(a.started).Seconds() * 1e3
 		if repl, ok := ctx.Value(caddy.ReplacerCtxKey).(*caddy.Replacer); ok {
 			repl.Set(placeholderFirstOutput, fields.firstOutput)
 		}

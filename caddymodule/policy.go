@@ -34,9 +34,16 @@ const defaultFleet = "default"
 // what it placed itself, so a burst never sees stale load, and keeps the count
 // when the configuration is reloaded.
 //
-// It needs the `llm_loadaware` handler in front of the proxy to know the size of
-// a prompt and the moment of the first output. Without it, requests are charged
-// by their Content-Length and hold that until they end.
+// A session is named by a request header, else by the fields `session_id`,
+// `prompt_cache_key`, `conversation` or `metadata.user_id` of the body. The last
+// three may stand for many conversations, and bind only a prompt that extends the
+// session's. Under a header's name, a request whose prompt neither extends the
+// session's nor begins with the same tools and instructions, as a sub-agent's,
+// is placed like one without a session.
+//
+// The policy needs the `llm_loadaware` handler in front of the proxy to know the
+// size of a prompt and the moment of the first output. Without it, requests are
+// charged by their Content-Length and hold that until they end, however they end.
 //
 // For each request it places, the policy sets these placeholders:
 //
@@ -57,7 +64,7 @@ type LoadAwareSelection struct {
 	Fleet string `json:"fleet,omitempty"`
 
 	// SessionHeader lists the request headers that name a session; the first
-	// one present counts. Default: `X-Session-ID`, `X-Claude-Code-Session-Id`,
+	// one present counts, before any field of the body. Default: `X-Session-ID`, `X-Claude-Code-Session-Id`,
 	// `Session-Id`, `Thread-Id`, `X-Session-Affinity`, `X-OpenWebUI-Chat-Id`,
 	// `X-Litellm-Session-Id`.
 	SessionHeader []string `json:"session_header,omitempty"`
@@ -79,13 +86,15 @@ type LoadAwareSelection struct {
 	// Default: 4096.
 	RequestCost *float64 `json:"request_cost,omitempty"`
 
-	// Congestion is what each waiting request adds to the price of an uncached
-	// token. 0 charges uncached tokens alike however many requests wait.
-	// Default: 2.
+	// Congestion is what each request that waits for its first output adds to
+	// the cost of an avoidable token, one that another upstream would not have
+	// to compute. The waiting requests are those of an average upstream, but at
+	// most one more than wait on the upstream at hand. 0 charges tokens alike
+	// however many requests wait. Default: 2.
 	Congestion *float64 `json:"congestion,omitempty"`
 
 	// Eviction is what evicting a prompt block that was just used adds to the
-	// price of an uncached token; it halves for a block unused for a minute.
+	// cost of an uncached token; it halves for a block unused for a minute.
 	// 0 ignores eviction. Default: 4.
 	Eviction *float64 `json:"eviction,omitempty"`
 
@@ -201,6 +210,9 @@ func (p *LoadAwareSelection) Validate() error {
 		if !(option.value >= 0) {
 			return fmt.Errorf("%s must not be negative", option.name)
 		}
+	}
+	if p.KVTokens > 0 && p.KVTokens < fleet.BlockTokens {
+		return fmt.Errorf("kv_tokens must be at least %d, the tokens of one block", fleet.BlockTokens)
 	}
 	if p.MaxSessions < 1 {
 		return fmt.Errorf("max_sessions must be at least 1")

@@ -18,8 +18,8 @@ import (
 // It returns nil only where no upstream is available. An upstream that this
 // request was dispatched to before is chosen only when there is no other.
 //
-// Select gives r a fresh body where the handler has read it, so that every
-// attempt sends it whole.
+// Select gives r a fresh body where an earlier dispatch has read from it, so that
+// each sends it whole.
 func (p *LoadAwareSelection) Select(upstreams reverseproxy.UpstreamPool, r *http.Request, _ http.ResponseWriter) *reverseproxy.Upstream {
 	a := attemptOf(r)
 	if !a.known {
@@ -47,7 +47,7 @@ func (p *LoadAwareSelection) Select(upstreams reverseproxy.UpstreamPool, r *http
 		Prefills: a.prefills,
 		Silent:   !a.prompt.Streams,
 	}
-	res := &reservation{lease: &p.lease}
+	res := &placed{lease: &p.lease}
 	state := p.lease.acquire()
 	at := state.Place(&res.Placement, &request, p.resolve(state, upstreams), *usable, &p.options, time.Now())
 	a.dispatch(p, res, r.Context())
@@ -124,20 +124,27 @@ func (l *resolvedPool) matches(upstreams reverseproxy.UpstreamPool) bool {
 	return true
 }
 
-// renewBody gives r the whole body again and lets the transport do the same:
-// a kept-alive connection that the engine has closed while the request was on
+// renewBody gives r all of the body again where some of it was read before, by an
+// earlier dispatch or another proxy, and lets the transport do the same. A body
+// that nobody has read stays as it is: a handler between this module's and the
+// proxy may have put its own around it or in its place.
+//
+// A kept-alive connection that the engine has closed while the request was on
 // its way is no reason to fail, and Go repeats a POST only if it carries an
 // idempotency key and its body can be had again. The empty value is one that
 // survives header operations.
 func (a *attempt) renewBody(r *http.Request) {
-	if !a.whole || r.Body == nil {
+	if a.body == nil || r.Body == nil {
 		return
 	}
-	fresh, err := a.body.get()
-	if err != nil {
+	if !a.whole {
+		a.spent = a.count > 1 && a.body.begun.Load()
 		return
 	}
-	r.Body, r.GetBody = fresh, a.body.get
+	if fresh, err := a.body.get(); err == nil {
+		r.Body = fresh
+	}
+	r.GetBody = a.body.get
 	if r.Header["Idempotency-Key"] == nil {
 		r.Header["Idempotency-Key"] = []string{""}
 	}

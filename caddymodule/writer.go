@@ -57,10 +57,18 @@ func (w *responseWriter) WriteHeader(status int) {
 func (w *responseWriter) begin(status int) {
 	w.status = status
 	w.attempt.body.drop()
-	if status >= 400 {
-		if w.ctx.Err() == nil {
-			w.attempt.refuse(status)
-		}
+	// a handler in between may answer in place of an upstream that has failed
+	if status < 400 {
+		status = max(status, answered(w.ctx))
+	}
+	switch {
+	case status >= 400 && w.ctx.Err() == nil:
+		w.attempt.refuse(status)
+		return
+	case status >= 400:
+		return
+	case status == http.StatusSwitchingProtocols:
+		w.attempt.output()
 		return
 	}
 	w.watching = true
@@ -94,8 +102,11 @@ func (w *responseWriter) ReadFrom(r io.Reader) (int64, error) {
 		w.WriteHeader(http.StatusOK)
 	}
 	var total int64
-	buf := make([]byte, 4096)
+	var buf []byte
 	for w.watching {
+		if buf == nil {
+			buf = make([]byte, 4096)
+		}
 		n, err := r.Read(buf)
 		if n > 0 {
 			written, werr := w.Write(buf[:n])

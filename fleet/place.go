@@ -27,7 +27,7 @@ func (f *Fleet) Place(p *Placement, req *Request, pool *Pool, usable []int, o *O
 	f.resolve(pool)
 	*p = Placement{fleet: f, request: *req}
 	if req.Prefills && req.Session != 0 {
-		p.attend(f.sessions.Begin(req.Session, now, o.Sessions))
+		p.attend(f.sessions.Begin(req.Session, now, o.Sessions), o.PrefixIndex)
 	}
 	candidates := f.candidates(p, pool, usable, o, now)
 	f.sweep(now)
@@ -41,7 +41,9 @@ func (f *Fleet) Place(p *Placement, req *Request, pool *Pool, usable []int, o *O
 // attend makes the request a turn of s. One whose prompt is none of the
 // session's conversation only keeps the session alive: it is placed like a
 // request without a session, and neither moves the home nor changes the size.
-func (p *Placement) attend(s *sessions.Session) {
+// Without the prefix index every prompt under the session's own name is a turn:
+// there is nothing else that could keep it where its cache is.
+func (p *Placement) attend(s *sessions.Session, indexed bool) {
 	p.named = s
 	if s == nil {
 		return
@@ -56,12 +58,23 @@ func (p *Placement) attend(s *sessions.Session) {
 		// nothing that another one could extend
 		turn = len(r.Blocks) > 0 && s.Live() == 1
 	default:
-		turn = !known || len(r.Blocks) == 0 || s.Line.Continues(r.Head, r.Blocks)
+		turn = !indexed || !known || len(r.Blocks) == 0 || s.Line.Continues(r.Head, r.Blocks)
+	}
+	if !turn && !r.Shared {
+		s.Strangers++
+		turn = s.Strangers >= strangers
 	}
 	if turn {
+		s.Strangers = 0
 		p.session = s
 	}
 }
+
+// strangers is how many requests in a row are none of the session's
+// conversation until it is taken to have gone on with another prompt, as when a
+// client that drops its oldest messages has no instructions to tell it by. It
+// is more than most sub-agents have turns.
+const strangers = 32
 
 // candidates describes every usable upstream to the picker. The slice is good
 // until the next placement. The caller holds the lock.
@@ -110,7 +123,7 @@ func (p *Placement) appraise(c *picker.Candidate, u *upstream, o *Options, now t
 
 // decide returns the position of the chosen candidate and sets the reason.
 func (p *Placement) decide(candidates []picker.Candidate, o *Options) int {
-	best := picker.Pick(candidates)
+	best := picker.Pick(candidates, p.request.Prefills)
 	switch s := p.session; {
 	case s == nil && p.request.Prefills && candidates[best].Uncached < p.request.Tokens:
 		p.reason = ReasonPrefix

@@ -56,3 +56,45 @@ func TestOverloadedHolderLosesToTheOther(t *testing.T) {
 		t.Errorf("placed at %d, want the near-idle holder %d", at, warm)
 	}
 }
+
+// Claude Code counts tokens before each message. Neither kind of request may
+// decide where the other goes.
+func TestCallsInBetweenDoNotDecideTies(t *testing.T) {
+	for _, n := range []int{2, 4} {
+		b := newBed(n)
+		prompts, calls := make([]int, n), make([]int, n)
+		for i := range 100 {
+			calls[b.serve(Request{Tokens: 2000})]++
+			prompts[b.serve(prompt(2000, text(0, 0, uint64(i+1), 2000)))]++
+		}
+		for _, counts := range [][]int{prompts, calls} {
+			if s := sorted(counts); s[n-1]-s[0] > 1 {
+				t.Errorf("100 of each kind on %d upstreams: prompts %v, calls %v, want each even", n, prompts, calls)
+			}
+		}
+	}
+}
+
+// A client that drops its oldest messages and has no instructions sends a prompt
+// that continues nothing. Its session must find a home again all the same.
+func TestSessionIsBoundAgain(t *testing.T) {
+	sliding := func(i int) Request {
+		return Request{Session: 7, Tokens: 2048, Blocks: text(0, 0, uint64(i+1), 2048), Prefills: true}
+	}
+	b := newBed(2)
+	b.serve(sliding(0))
+	for i := range strangers {
+		b.serve(sliding(i + 1))
+	}
+	if p, _ := b.place(Request{Session: 7, Tokens: 4096, Blocks: text(0, 0, strangers+1, 4096), Prefills: true}); p.Reason() != ReasonPinned {
+		t.Errorf("reason = %v, want pinned", p.Reason())
+	}
+
+	// without the index there is nothing but the name to go by
+	b = newBed(2)
+	b.options.PrefixIndex = false
+	b.serve(sliding(0))
+	if p, _ := b.place(sliding(1)); p.Reason() != ReasonPinned {
+		t.Errorf("reason without the index = %v, want pinned", p.Reason())
+	}
+}

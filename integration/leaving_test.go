@@ -113,6 +113,12 @@ func stageAnswer(st *stage) http.HandlerFunc { return st.answer }
 // failedLoad is the load that an upstream is charged for failed requests.
 func (s *server) failedLoad(u *upstream) float64 {
 	s.t.Helper()
+	return s.failedLoadOf(u.address())
+}
+
+// failedLoadOf is failedLoad by the address.
+func (s *server) failedLoadOf(address string) float64 {
+	s.t.Helper()
 	_, text := s.get("/llm_loadaware/fleets/default")
 	var f struct {
 		Upstreams []struct {
@@ -124,7 +130,7 @@ func (s *server) failedLoad(u *upstream) float64 {
 		s.t.Fatal(err)
 	}
 	for _, status := range f.Upstreams {
-		if status.Upstream == u.address() {
+		if status.Upstream == address {
 			return status.FailedLoad
 		}
 	}

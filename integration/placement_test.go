@@ -123,7 +123,7 @@ func TestLongPrefillOutweighsWarmRequests(t *testing.T) {
 func siteForEach(upstreams []*upstream) string {
 	var config strings.Builder
 	for i, pool := range [][]*upstream{upstreams, upstreams[:1], upstreams[1:]} {
-		config.WriteString(fmt.Sprintf(`
+		fmt.Fprintf(&config, `
 {site%d} {
 	llm_loadaware
 	reverse_proxy %s {
@@ -136,7 +136,7 @@ func siteForEach(upstreams []*upstream) string {
 		}
 	}
 }
-`, i, addresses(pool)))
+`, i, addresses(pool))
 	}
 	return config.String()
 }

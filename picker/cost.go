@@ -102,10 +102,11 @@ func (w *Weights) delay(mean float64, waiting int) float64 {
 const tie = 1.0
 
 // Pick returns the index of the candidate with the lowest cost, or -1 where
-// there is none. Among costs within one token of the lowest it takes the least
-// recently assigned, whatever the order of the list: slow sequential traffic
-// finds no load at any pick, and would otherwise all land on one upstream.
-func Pick(candidates []Candidate) int {
+// there is none. Among costs within one token of the lowest it takes the one
+// that was least recently chosen for a request of the same kind, with a prompt
+// or without, whatever the order of the list: slow sequential traffic finds no
+// load at any pick, and would otherwise all land on one upstream.
+func Pick(candidates []Candidate, prefills bool) int {
 	lowest := math.Inf(1)
 	for i := range candidates {
 		lowest = min(lowest, candidates[i].Cost)
@@ -115,7 +116,7 @@ func Pick(candidates []Candidate) int {
 		if candidates[i].Cost > lowest+tie {
 			continue
 		}
-		if best < 0 || candidates[i].Upstream.assigned < candidates[best].Upstream.assigned {
+		if best < 0 || candidates[i].Upstream.lastChosen(prefills) < candidates[best].Upstream.lastChosen(prefills) {
 			best = i
 		}
 	}

@@ -189,10 +189,10 @@ func TestPickIgnoresOrder(t *testing.T) {
 	for range 500 {
 		candidates := randomCandidates(NewLedger(r.Uint64), r)
 		w.Score(candidates, start)
-		want := candidates[Pick(candidates)].Upstream
+		want := candidates[Pick(candidates, true)].Upstream
 		r.Shuffle(len(candidates), func(i, j int) { candidates[i], candidates[j] = candidates[j], candidates[i] })
 		w.Score(candidates, start)
-		if got := candidates[Pick(candidates)].Upstream; got != want {
+		if got := candidates[Pick(candidates, true)].Upstream; got != want {
 			t.Fatalf("Pick(%v) = %q, want %q as before the shuffle", costs(candidates), got.Name(), want.Name())
 		}
 	}
@@ -226,10 +226,10 @@ func TestPick(t *testing.T) {
 			}
 			for _, at := range test.assigned {
 				var r Reservation
-				l.Open(&r, candidates[at].Upstream, Claim{}, start)
+				l.Open(&r, candidates[at].Upstream, Claim{Prefills: true}, start)
 				l.Close(&r)
 			}
-			if got := Pick(candidates); got != test.want {
+			if got := Pick(candidates, true); got != test.want {
 				t.Errorf("Pick(%v) = %v, want %v", test.costs, got, test.want)
 			}
 		})
@@ -247,7 +247,7 @@ func TestPickBeginsAnywhere(t *testing.T) {
 		for i := range candidates {
 			candidates[i].Upstream = l.NewUpstream(fmt.Sprint(i))
 		}
-		first[Pick(candidates)]++
+		first[Pick(candidates, true)]++
 	}
 	for i, n := range first {
 		if n < 60 {

@@ -9,7 +9,7 @@ import "time"
 // [NewLedger].
 type Ledger struct {
 	random    func() uint64
-	assigned  int64
+	chosen    int64
 	durations durations
 }
 
@@ -21,7 +21,8 @@ func NewLedger(random func() uint64) *Ledger {
 
 // NewUpstream returns counters at 0 for the named upstream.
 func (l *Ledger) NewUpstream(name string) *Upstream {
-	return &Upstream{name: name, assigned: -1 - int64(l.random()>>1)}
+	first := -1 - int64(l.random()>>1)
+	return &Upstream{name: name, assigned: first, called: first}
 }
 
 // Claim is what a request asks of the upstream it is placed on.
@@ -38,13 +39,16 @@ type Claim struct {
 }
 
 // Open reserves c on u and makes r its record. r must be new or closed. u
-// becomes the most recently assigned upstream.
+// becomes the most recently chosen upstream for requests of its kind, with a
+// prompt or without.
 func (l *Ledger) Open(r *Reservation, u *Upstream, c Claim, now time.Time) {
-	l.assigned++
-	u.assigned = l.assigned
+	l.chosen++
 	u.requests++
 	*r = Reservation{upstream: u, open: true, silent: c.Silent, started: now}
-	if c.Prefills {
+	if !c.Prefills {
+		u.called = l.chosen
+	} else {
+		u.assigned = l.chosen
 		r.tokens = max(c.Tokens, 0)
 		u.prefill += r.tokens
 		u.waiting.push(r)

@@ -16,10 +16,20 @@ type Upstream struct {
 	waiting  waitingList
 	failed   failedLoad
 
-	// assigned orders upstreams by when they were last chosen. Upstreams that
-	// were never chosen have a random negative value, so that several routers
-	// in front of one fleet begin in different places.
-	assigned int64
+	// assigned orders upstreams by when a request with a prompt was last placed
+	// there, and called by when any other one was: neither kind decides the
+	// other's ties. Upstreams that were never chosen have a random negative
+	// value, so that several routers in front of one fleet begin in different
+	// places.
+	assigned, called int64
+}
+
+// lastChosen is the order in which ties go.
+func (u *Upstream) lastChosen(prefills bool) int64 {
+	if prefills {
+		return u.assigned
+	}
+	return u.called
 }
 
 // Name is the dial address that the upstream is known by.

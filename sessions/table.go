@@ -30,6 +30,10 @@ type Session struct {
 	// Line is the prompt of the last successful request.
 	Line Line
 
+	// Strangers counts the requests under the session's name, in a row, that
+	// were no turns of its conversation.
+	Strangers int
+
 	// Settled is the last home on which a request succeeded, "" if none has.
 	// That is where a session goes back to when its move fails.
 	Settled string

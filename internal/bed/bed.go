@@ -64,7 +64,7 @@ func (b *Bed) start(servers []vllmsim.ServerConfig, config Config) error {
 			return err
 		}
 	}
-	global := []string{"{", "admin " + b.Admin, "persist_config off", "grace_period 1s", "log {", "level ERROR", "}", "}", ""}
+	global := []string{"{", "admin " + b.Admin, "default_bind 127.0.0.1", "persist_config off", "grace_period 1s", "log {", "level ERROR", "}", "}", ""}
 	adapted, _, err := caddyconfig.GetAdapter("caddyfile").Adapt(
 		[]byte(strings.Join(global, "\n")+config(b.Site, upstreams)), nil)
 	if err != nil {
