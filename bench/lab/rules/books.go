@@ -51,7 +51,9 @@ func (b *books) enter(r *Request, engine, prefill int) int {
 func (b *books) record(r *Request, now time.Duration) {
 	b.owner++
 	r.entry.owner = b.owner
-	b.engines[r.entry.engine].index.Record(r.Blocks, b.owner, clock(now))
+	index := &b.engines[r.entry.engine].index
+	index.Record(r.Blocks, b.owner, clock(now))
+	index.Settle()
 }
 
 // matched is how many tokens of r the engine is believed to hold, and uncached
