@@ -169,6 +169,28 @@ func (s *standIn) Read(p []byte) (int, error) {
 // Close closes the client's body.
 func (s *standIn) Close() error { return s.original.Close() }
 
+// unread is a body that a transport may ask for again. As long as nobody has read
+// from it, which is when a connection was found dead before anything was sent,
+// it is what it was, whoever has put it there.
+type unread struct {
+	io.ReadCloser
+	begun atomic.Bool
+}
+
+// Read implements io.Reader.
+func (u *unread) Read(p []byte) (int, error) {
+	u.begun.Store(true)
+	return u.ReadCloser.Read(p)
+}
+
+// again returns the same body anew: b's bytes if they were what was read.
+func (u *unread) again(b *body) (io.ReadCloser, error) {
+	if !u.begun.Load() {
+		return u, nil
+	}
+	return b.get()
+}
+
 // failing is a reader that has failed.
 type failing struct{ err error }
 

@@ -195,6 +195,57 @@ func TestSentAgain(t *testing.T) {
 	})
 }
 
+// A transport asks for the body again when its connection was dead before
+// anything was sent, and when it died later.
+func TestTransportAsksAgain(t *testing.T) {
+	const text, other = "the very same bytes", "put in its place"
+	begin := func(t *testing.T, inner func(*http.Request)) *http.Request {
+		t.Helper()
+		a := &attempt{count: 1}
+		r := &http.Request{
+			Header: http.Header{}, Body: io.NopCloser(strings.NewReader(text)), ContentLength: int64(len(text)),
+		}
+		a.body, a.whole = readBody(r, 100, 10_000)
+		t.Cleanup(a.body.drop)
+		inner(r)
+		a.renewBody(r)
+		return r
+	}
+	replaced := func(r *http.Request) { r.Body = io.NopCloser(strings.NewReader(other)) }
+	for _, test := range []struct {
+		name  string
+		inner func(*http.Request)
+		read  int
+		want  string // what the second connection gets, "" for nothing
+	}{
+		{"nothing sent", func(*http.Request) {}, 0, text},
+		{"some sent", func(*http.Request) {}, 3, text},
+		{"all sent", func(*http.Request) {}, len(text), text},
+		{"another body, nothing sent", replaced, 0, other},
+		{"another body, some sent", replaced, 3, ""},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			r := begin(t, test.inner)
+			if _, err := io.ReadFull(r.Body, make([]byte, test.read)); err != nil {
+				t.Fatal(err)
+			}
+			again, err := r.GetBody()
+			if test.want == "" {
+				if !errors.Is(err, errNoBody) {
+					t.Fatalf("GetBody: %v, want %v", err, errNoBody)
+				}
+				return
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got, err := io.ReadAll(again); string(got) != test.want || err != nil {
+				t.Errorf("read %q, %v, want %q", got, err, test.want)
+			}
+		})
+	}
+}
+
 // A client that breaks its body off is noted, whether the body was read here or
 // passes through.
 func TestBrokenBodyIsNoted(t *testing.T) {

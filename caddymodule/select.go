@@ -4,6 +4,7 @@
 package caddymodule
 
 import (
+	"io"
 	"net/http"
 	"slices"
 	"time"
@@ -142,9 +143,12 @@ func (a *attempt) renewBody(r *http.Request) {
 		return
 	}
 	if fresh, err := a.body.get(); err == nil {
-		r.Body = fresh
+		r.Body, r.GetBody = fresh, a.body.get
+	} else {
+		current := &unread{ReadCloser: r.Body}
+		r.Body = current
+		r.GetBody = func() (io.ReadCloser, error) { return current.again(a.body) }
 	}
-	r.GetBody = a.body.get
 	if r.Header["Idempotency-Key"] == nil {
 		r.Header["Idempotency-Key"] = []string{""}
 	}
