@@ -17,8 +17,14 @@ func TestParse(t *testing.T) {
 		t.Errorf("parse() = %+v, %v", s, err)
 	}
 	for _, args := range [][]string{
-		{"-rate", "fast"}, {"-rate", "0"}, {"-rate", "-1"}, {"-rate", "NaN"},
-		{"-engines", "0"}, {"-speed", "0"}, {"-measure", "0s"}, {"-kv-tokens", "0"},
+		{"-rate", "fast"},
+		{"-rate", "0"},
+		{"-rate", "-1"},
+		{"-rate", "NaN"},
+		{"-engines", "0"},
+		{"-speed", "0"},
+		{"-measure", "0s"},
+		{"-kv-tokens", "0"},
 	} {
 		if _, err := parse(args); err == nil {
 			t.Errorf("parse(%v) succeeded", args)
