@@ -49,11 +49,11 @@ func TestTextFollowsTheBlocks(t *testing.T) {
 
 // One short run through Caddy: every request ends well, and something is cached.
 func TestMeasurePolicy(t *testing.T) {
-	s, err := parse([]string{"-engines", "2", "-speed", "300", "-warm-up", "0s", "-measure", (5 * time.Minute).String()})
+	s, err := parse([]string{"-engines", "2", "-speed", "30", "-warm-up", "0s", "-measure", (3 * time.Minute).String()})
 	if err != nil {
 		t.Fatal(err)
 	}
-	r, err := s.measurePolicy(t.Context(), "llm_loadaware", 0.02)
+	r, err := s.measurePolicy(t.Context(), "llm_loadaware", 0.2)
 	if err != nil {
 		t.Fatal(err)
 	}
