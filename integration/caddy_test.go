@@ -250,6 +250,12 @@ func (s *server) settled() {
 	}
 }
 
+// inFlight is how many requests are in flight on the default fleet.
+func (s *server) inFlight() int {
+	s.t.Helper()
+	return s.fleet().total().RequestsInFlight
+}
+
 // accepts waits until the first site answers. A server that Caddy has stopped may
 // take one more connection from the listener it shared, and reset it.
 func (s *server) accepts() {

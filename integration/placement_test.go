@@ -71,16 +71,21 @@ func (st *stream) end() {
 	<-st.done
 }
 
-// turn is a whole exchange, and says which upstream had it.
+// turn is a whole exchange, and says which upstream had it. It waits until the
+// request is no longer counted either: the client has all of the answer a moment
+// before the handler has returned.
 func turn(t *testing.T, s *server, upstreams []*upstream, body string, header ...string) *upstream {
 	t.Helper()
 	before := counts(upstreams)
+	running := s.inFlight()
 	for _, u := range upstreams {
 		u.setAnswer(answerAtOnce)
 	}
 	if status, text := exchange(t, s.sites[0], chatPath, body, header...); status != http.StatusOK {
 		t.Fatalf("status %d: %s", status, text)
 	}
+	eventually(t, func() bool { return s.inFlight() <= running },
+		func() string { return "request is still counted after its end" })
 	for i, u := range upstreams {
 		if u.count() > before[i] {
 			return u
