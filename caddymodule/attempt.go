@@ -5,6 +5,7 @@ package caddymodule
 
 import (
 	"context"
+	"io"
 	"net/http"
 	"slices"
 	"sync/atomic"
@@ -36,6 +37,11 @@ type attempt struct {
 	// dispatch has read from it
 	body         *body
 	whole, spent bool
+
+	// request is what the handler was given, and standIn the body that it has
+	// left there
+	request *http.Request
+	standIn io.ReadCloser
 
 	// watched says that a handler is on the stack, which ends the placements;
 	// where none is, they end with the request's context. handled says that

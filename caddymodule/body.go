@@ -122,22 +122,29 @@ func (b *body) drop() {
 // again.
 var errNoBody = errors.New("request body cannot be sent again")
 
-// get returns a fresh reader, in the form of http.Request.GetBody. It fails
-// where nobody has read the body that stands in for the client's: then what was
-// sent is something else, which a handler behind this one has put in its place.
-func (b *body) get() (io.ReadCloser, error) {
+// fresh returns a new reader, in the form of http.Request.GetBody. It fails once
+// the bytes were dropped.
+func (b *body) fresh() (io.ReadCloser, error) {
 	data := b.bytes()
-	if data == nil || !b.begun.Load() {
+	if data == nil {
 		return nil, errNoBody
 	}
 	return io.NopCloser(bytes.NewReader(data)), nil
 }
 
-// rewind gives r all of the body again, if it is held whole.
-func (b *body) rewind(r *http.Request, whole bool) {
-	if whole {
-		r.Body = &standIn{body: b, first: b.bytes(), rest: http.NoBody, original: r.Body}
+// get is fresh for whoever does not know whose body was sent. It fails where
+// nobody has read the one that stands in for the client's: then what was sent is
+// something else, which a handler behind this one has put in its place.
+func (b *body) get() (io.ReadCloser, error) {
+	if !b.begun.Load() {
+		return nil, errNoBody
 	}
+	return b.fresh()
+}
+
+// rewound returns a stand-in for a body that is held whole and was read.
+func (b *body) rewound(original io.Closer) io.ReadCloser {
+	return &standIn{body: b, first: b.bytes(), rest: http.NoBody, original: original}
 }
 
 // standIn takes the place of a client's body: first what was read of it, then

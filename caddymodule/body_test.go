@@ -188,7 +188,7 @@ func TestSentAgain(t *testing.T) {
 		if _, err := io.ReadAll(r.Body); err != nil {
 			t.Fatal(err)
 		}
-		b.rewind(r, true)
+		r.Body = b.rewound(r.Body)
 		if got, err := io.ReadAll(r.Body); string(got) != text || err != nil {
 			t.Errorf("read %q, %v, want all of it", got, err)
 		}
@@ -206,6 +206,7 @@ func TestTransportAsksAgain(t *testing.T) {
 			Header: http.Header{}, Body: io.NopCloser(strings.NewReader(text)), ContentLength: int64(len(text)),
 		}
 		a.body, a.whole = readBody(r, 100, 10_000)
+		a.request, a.standIn = r, r.Body
 		t.Cleanup(a.body.drop)
 		inner(r)
 		a.renewBody(r)

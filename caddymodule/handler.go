@@ -152,6 +152,7 @@ func (h *Handler) read(r *http.Request, a *attempt) {
 		return
 	}
 	a.body, a.whole = readBody(r, h.MaxBody, h.MaxBuffered)
+	a.request, a.standIn = r, r.Body
 	a.prompt = a.endpoint.Read(a.body.bytes(), a.whole, r.Header.Get("Content-Type"), limits)
 	if !a.whole {
 		unread := r.ContentLength - int64(len(a.body.bytes()))
@@ -180,7 +181,10 @@ func (a *attempt) finish(r *http.Request, w *responseWriter, err error) {
 	a.watched = false
 	if err != nil && w.status == 0 {
 		// the error routes may proxy the request again, and need its body
-		a.body.rewind(r, a.whole)
+		if a.whole && a.body.begun.Load() {
+			r.Body = a.body.rewound(r.Body)
+			a.request, a.standIn = r, r.Body
+		}
 		context.AfterFunc(r.Context(), a.body.drop)
 		return
 	}

@@ -19,8 +19,8 @@ import (
 // It returns nil only where no upstream is available. An upstream that this
 // request was dispatched to before is chosen only when there is no other.
 //
-// Select gives r a fresh body where an earlier dispatch has read from it, so that
-// each sends it whole.
+// Select gives r a fresh body where the handler has read it, so that every
+// attempt sends it whole.
 func (p *LoadAwareSelection) Select(upstreams reverseproxy.UpstreamPool, r *http.Request, _ http.ResponseWriter) *reverseproxy.Upstream {
 	a := attemptOf(r)
 	if !a.known {
@@ -125,10 +125,13 @@ func (l *resolvedPool) matches(upstreams reverseproxy.UpstreamPool) bool {
 	return true
 }
 
-// renewBody gives r all of the body again where some of it was read before, by an
-// earlier dispatch or another proxy, and lets the transport do the same. A body
-// that nobody has read stays as it is: a handler between this module's and the
-// proxy may have put its own around it or in its place.
+// renewBody gives r a body of its own that yields all of the client's, and lets
+// the transport do the same. With the one that r has, a transport that is still
+// reading when an engine answers early would write to the trailers of the retry.
+//
+// Where a handler between this module's and the proxy has put its own body
+// around the client's or in its place, that one is left alone until something
+// was read of the client's.
 //
 // A kept-alive connection that the engine has closed while the request was on
 // its way is no reason to fail, and Go repeats a POST only if it carries an
@@ -142,7 +145,13 @@ func (a *attempt) renewBody(r *http.Request) {
 		a.spent = a.count > 1 && a.body.begun.Load()
 		return
 	}
-	if fresh, err := a.body.get(); err == nil {
+	if a.request.Body == a.standIn {
+		fresh, err := a.body.fresh()
+		if err != nil {
+			return
+		}
+		r.Body, r.GetBody = fresh, a.body.fresh
+	} else if fresh, err := a.body.get(); err == nil {
 		r.Body, r.GetBody = fresh, a.body.get
 	} else {
 		current := &unread{ReadCloser: r.Body}
