@@ -7,6 +7,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"io"
 	"math/rand/v2"
 	"net/http"
 	"strings"
@@ -119,10 +120,8 @@ func (d *driver) send(ctx context.Context, q *workload.Request) (first time.Dura
 		return 0, fmt.Errorf("status %s", res.Status)
 	}
 	buf := make([]byte, 16<<10)
-	for n := 0; n == 0; {
-		if n, err = res.Body.Read(buf); err != nil {
-			return 0, fmt.Errorf("reading the first event: %w", err)
-		}
+	if _, err := io.ReadAtLeast(res.Body, buf, 1); err != nil {
+		return 0, fmt.Errorf("reading the first event: %w", err)
 	}
 	first = d.now()
 	return first, drain(res, buf)

@@ -6,7 +6,6 @@ package main
 import (
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/caddy-llm/loadaware/bench/lab/workload"
 )
@@ -47,17 +46,35 @@ func TestTextFollowsTheBlocks(t *testing.T) {
 	}
 }
 
-// One short run through Caddy: every request ends well, and something is cached.
-func TestMeasurePolicy(t *testing.T) {
-	s, err := parse([]string{"-engines", "2", "-speed", "30", "-warm-up", "0s", "-measure", (3 * time.Minute).String()})
+// One agent's first turns through Caddy: every request ends well and is counted,
+// and each after the first finds the one before it cached.
+func TestAgentThroughCaddy(t *testing.T) {
+	s, err := parse([]string{"-engines", "2", "-speed", "100", "-warm-up", "0s"})
 	if err != nil {
 		t.Fatal(err)
 	}
-	r, err := s.measurePolicy(t.Context(), "llm_loadaware", 0.2)
+	b, d, err := s.open("llm_loadaware")
 	if err != nil {
 		t.Fatal(err)
 	}
-	if r.Requests == 0 || r.Failed != 0 || r.HitRate == 0 {
-		t.Errorf("measurePolicy() = %+v, want requests, none of them failed, and some prompts cached", r)
+	defer func() {
+		if err := b.Stop(); err != nil {
+			t.Error(err)
+		}
+	}()
+	blocks := []uint64{1, 2, 3, 4, 5, 6, 7, 8}
+	d.follow(t.Context(), &workload.Script{
+		Steps: make([]workload.Step, 3),
+		Request: func(step int) workload.Request {
+			n := 4 + 2*step
+			return workload.Request{Session: 1, Tokens: n * blockTokens, Blocks: blocks[:n], Output: 4, Writer: 1}
+		},
+	})
+	r := d.measures.result()
+	if r.Requests != 3 || r.Failed != 0 || r.P99 <= 0 {
+		t.Errorf("result() = %+v, want 3 requests, none of them failed: %v", r, d.measures.lastErr)
+	}
+	if hitRate, spread := engines(b.Hosts); hitRate < 0.4 || spread != 2 {
+		t.Errorf("hit rate %v, spread %v, want more than half of the tokens cached, all on one of two servers", hitRate, spread)
 	}
 }

@@ -16,8 +16,9 @@ import (
 	"github.com/caddy-llm/loadaware/internal/vllmsim"
 )
 
-// measurePolicy runs one policy at one rate on servers with empty caches.
-func (s settings) measurePolicy(ctx context.Context, policy string, rate float64) (r result, err error) {
+// open starts servers with empty caches, Caddy with a policy in front of them,
+// and the clock of a driver.
+func (s settings) open(policy string) (*bed.Bed, *driver, error) {
 	servers := make([]vllmsim.ServerConfig, s.engines)
 	for i := range servers {
 		servers[i] = vllmsim.ServerConfig{
@@ -31,16 +32,23 @@ func (s settings) measurePolicy(ctx context.Context, policy string, rate float64
 			site, strings.Join(upstreams, " "), s.configure(policy))
 	})
 	if err != nil {
-		return r, err
+		return nil, nil, err
 	}
-	defer func() { err = errors.Join(err, b.Stop()) }()
-
-	d := &driver{
+	return b, &driver{
 		settings: s,
 		site:     b.Site,
 		client:   &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 1000}},
 		start:    time.Now(),
+	}, nil
+}
+
+// measurePolicy runs one policy at one rate.
+func (s settings) measurePolicy(ctx context.Context, policy string, rate float64) (r result, err error) {
+	b, d, err := s.open(policy)
+	if err != nil {
+		return r, err
 	}
+	defer func() { err = errors.Join(err, b.Stop()) }()
 	stop := d.showProgress(policy, rate)
 	d.drive(ctx, rate)
 	stop()
