@@ -23,7 +23,7 @@ import (
 // and the error routes find the same one.
 const attemptVar = "llm_loadaware.attempt"
 
-// attempt is the record of one request. It belongs to the request's goroutine.
+// attempt is the record of one request. One goroutine at a time touches it.
 type attempt struct {
 	// known is false until the request was looked at; the rest of this block
 	// is what was found then
@@ -102,10 +102,10 @@ func (a *attempt) supersede(p *LoadAwareSelection, ctx context.Context) {
 	}
 	switch {
 	case a.policy == p:
-		a.current.Fail(fleet.CauseRetried, a.blames(status), time.Now())
+		a.fail(fleet.CauseRetried, status)
 		a.end(fleet.CauseRetried)
 	case status >= 400 || ctx.Value(caddyhttp.ErrorCtxKey) != nil:
-		a.current.Fail(fleet.CauseError, a.blames(status), time.Now())
+		a.fail(fleet.CauseError, status)
 		a.end(fleet.CauseError)
 	default:
 		a.end(fleet.CauseEnd)
@@ -173,10 +173,10 @@ func (a *attempt) output() {
 	a.current.FirstOutput(now)
 }
 
-// refuse notes that the response has an error status.
-func (a *attempt) refuse(status int) {
+// fail notes that the dispatch under way has failed with a status, 0 for none.
+func (a *attempt) fail(c fleet.Cause, status int) {
 	if a.current != nil {
-		a.current.Fail(fleet.CauseError, a.blames(status), time.Now())
+		a.current.Fail(c, a.blames(status), time.Now())
 	}
 }
 
@@ -185,7 +185,7 @@ func (a *attempt) refuse(status int) {
 // client that sends too much or breaks off, nor for a body that cannot be sent
 // again. Status 0 is no answer at all.
 func (a *attempt) blames(status int) bool {
-	if a.spent || a.body != nil && a.body.failed.Load() {
+	if a.spent || a.body.broken() {
 		return false
 	}
 	switch status {

@@ -118,6 +118,9 @@ func (b *body) drop() {
 	b.data, b.held = nil, 0
 }
 
+// broken reports that the client's body could not be read to its end.
+func (b *body) broken() bool { return b != nil && b.failed.Load() }
+
 // errNoBody is what a transport gets that asks for a body which cannot be sent
 // again.
 var errNoBody = errors.New("request body cannot be sent again")

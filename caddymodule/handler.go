@@ -175,7 +175,7 @@ func (a *attempt) finish(r *http.Request, w *responseWriter, err error) {
 	a.restoreStatus(r.Context())
 	cause := causeOf(r.Context(), w, err)
 	if cause == fleet.CauseError {
-		a.refuse(statusOf(w, err))
+		a.fail(fleet.CauseError, statusOf(w, err))
 	}
 	a.end(cause)
 	a.watched = false
@@ -211,7 +211,7 @@ func causeOf(ctx context.Context, w *responseWriter, err error) fleet.Cause {
 	switch {
 	case err == nil && w.status != 0 && w.status < 400 && !w.writeFailed:
 		return fleet.CauseEnd
-	case ctx.Err() != nil || w.writeFailed || w.attempt.body != nil && w.attempt.body.failed.Load():
+	case ctx.Err() != nil || w.writeFailed || w.attempt.body.broken():
 		return fleet.CauseCanceled
 	case err == nil && w.status < 400:
 		return fleet.CauseEnd

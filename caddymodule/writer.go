@@ -11,6 +11,8 @@ import (
 	"strings"
 
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
+
+	"github.com/caddy-llm/loadaware/fleet"
 )
 
 // responseWriter watches a response for its status and its first output. It
@@ -63,7 +65,7 @@ func (w *responseWriter) begin(status int) {
 	}
 	switch {
 	case status >= 400 && w.ctx.Err() == nil:
-		w.attempt.refuse(status)
+		w.attempt.fail(fleet.CauseError, status)
 		return
 	case status >= 400:
 		return
