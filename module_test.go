@@ -120,7 +120,8 @@ var pure = map[string][]string{
 	"sessions": nil,
 	"prefixes": nil,
 	"prompts":  nil,
-	"fleet":    {"picker", "sessions", "prefixes"},
+	"engines":  nil,
+	"fleet":    {"picker", "sessions", "prefixes", "engines"},
 }
 
 func TestPurePackages(t *testing.T) {

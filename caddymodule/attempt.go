@@ -38,6 +38,9 @@ type attempt struct {
 	body         *body
 	whole, spent bool
 
+	// maxTokens caps what the prompt may be charged
+	maxTokens int
+
 	// request is what the handler was given, and standIn the body that it has
 	// left there
 	request *http.Request

@@ -222,6 +222,7 @@ func causeOf(ctx context.Context, w *responseWriter, err error) fleet.Cause {
 // look finds out from path, method and headers what kind of request this is.
 func (a *attempt) look(r *http.Request, limits prompts.Limits) {
 	a.known = true
+	a.maxTokens = limits.MaxPromptTokens
 	endpoint, listed := prompts.Lookup(r.URL.Path)
 	a.endpoint = endpoint
 	if r.Method != http.MethodPost || listed && !endpoint.Prefills {

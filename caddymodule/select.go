@@ -6,7 +6,6 @@ package caddymodule
 import (
 	"io"
 	"net/http"
-	"slices"
 	"time"
 
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp/reverseproxy"
@@ -33,20 +32,29 @@ func (p *LoadAwareSelection) Select(upstreams reverseproxy.UpstreamPool, r *http
 
 	usable := p.takeUsable()
 	defer p.usable.Put(usable)
-	*usable = a.available((*usable)[:0], upstreams, p)
+	*usable = available((*usable)[:0], upstreams)
 	if len(*usable) == 0 {
 		return nil
 	}
 
 	key, shared := sessionKey(p.Fleet, p.headers, r.Header, &a.prompt)
 	request := fleet.Request{
-		Session:  key,
-		Shared:   shared,
-		Head:     a.prompt.Head,
-		Tokens:   a.prompt.Tokens,
-		Blocks:   a.prompt.Blocks,
-		Prefills: a.prefills,
-		Silent:   !a.prompt.Streams,
+		Session:   key,
+		Shared:    shared,
+		Head:      a.prompt.Head,
+		Model:     a.prompt.Model,
+		Tokens:    a.prompt.Tokens,
+		Blocks:    a.prompt.Blocks,
+		Prefills:  a.prefills,
+		Silent:    !a.prompt.Streams,
+		MaxTokens: a.maxTokens,
+	}
+	if a.prompt.Parsed {
+		request.TextBytes = int(a.prompt.TextBytes)
+		request.Learns = a.whole && a.prompt.TokenIDs == 0 && a.prompt.MediaTokens == 0 && a.prompt.PreviousResponse == ""
+	}
+	if a.policy == p {
+		request.Tried = a.tried
 	}
 	res := &placed{lease: &p.lease}
 	state := p.lease.acquire()
@@ -65,19 +73,8 @@ func (p *LoadAwareSelection) takeUsable() *[]int {
 	return new([]int)
 }
 
-// available appends the positions of the upstreams that may take the request:
-// those that p has not tried yet, or all that are available when it has tried
-// every one of them.
-func (a *attempt) available(list []int, upstreams reverseproxy.UpstreamPool, p *LoadAwareSelection) []int {
-	untried := list
-	for i, u := range upstreams {
-		if u.Available() && !(a.policy == p && slices.Contains(a.tried, u.Dial)) {
-			untried = append(untried, i)
-		}
-	}
-	if len(untried) > 0 || a.policy != p {
-		return untried
-	}
+// available appends the positions of the upstreams that may take a request.
+func available(list []int, upstreams reverseproxy.UpstreamPool) []int {
 	for i, u := range upstreams {
 		if u.Available() {
 			list = append(list, i)

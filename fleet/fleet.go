@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/caddy-llm/loadaware/engines"
 	"github.com/caddy-llm/loadaware/picker"
 	"github.com/caddy-llm/loadaware/prefixes"
 	"github.com/caddy-llm/loadaware/sessions"
@@ -30,10 +31,20 @@ type Fleet struct {
 	lastOwner prefixes.Owner
 	swept     time.Time
 	scratch   []picker.Candidate
+	standings []standing
+	positions []int
+	speeds    []float64
 
 	// generation counts removals from upstreams: a pool resolved before the
 	// last one may point to what is gone
 	generation uint64
+
+	// estimates are what was learned of the models' tokens
+	estimates map[string]*engines.Estimate
+
+	// served adds up the tokens of the silent reservations that were let go in
+	// the step under way
+	served int
 
 	// what counts a reservation that another one's first output or the time
 	// let go; kept here so that no placement allocates a closure
@@ -45,6 +56,19 @@ type upstream struct {
 	counters *picker.Upstream
 	index    prefixes.Index
 	totals   Totals
+
+	// engine is what the upstream reports of itself, meter how fast it was
+	// seen to prefill, and models what it lists
+	engine engines.Engine
+	meter  engines.Meter
+	models modelList
+
+	// scale is how many tokens a block's estimate of one token stands for, on
+	// average of what was recorded lately
+	scale float64
+
+	// drained says that an operator wants nothing new placed here
+	drained bool
 
 	// listed is how many loaded configurations name the upstream, and seen
 	// when a placement last could have chosen it
@@ -59,7 +83,7 @@ func New(random func() uint64) *Fleet {
 		ledger:    picker.NewLedger(random),
 		upstreams: make(map[string]*upstream),
 	}
-	f.onInferred = func(r *picker.Reservation) { f.released(r, CauseInferred) }
+	f.onInferred = f.inferred
 	f.onExpired = func(r *picker.Reservation) { f.released(r, CauseExpired) }
 	return f
 }
@@ -84,7 +108,7 @@ func (f *Fleet) list(names []string, by int) {
 func (f *Fleet) upstream(name string) *upstream {
 	u, ok := f.upstreams[name]
 	if !ok {
-		u = &upstream{counters: f.ledger.NewUpstream(name)}
+		u = &upstream{counters: f.ledger.NewUpstream(name), scale: 1}
 		f.upstreams[name] = u
 	}
 	return u
@@ -112,6 +136,13 @@ func (f *Fleet) released(r *picker.Reservation, c Cause) {
 	}
 }
 
+// inferred counts the end of a silent reservation's prefill tokens, which the
+// engine must have computed. The caller holds the lock.
+func (f *Fleet) inferred(r *picker.Reservation) {
+	f.released(r, CauseInferred)
+	f.served += r.Tokens()
+}
+
 // Pool is a list of upstreams by name. A policy keeps the pool of its last
 // request, so that a placement looks no names up while the list stays the
 // same. It must not be used by two fleets.
@@ -119,6 +150,10 @@ type Pool struct {
 	names      []string
 	upstreams  []*upstream
 	generation uint64
+
+	// speeds are the upstreams' relative to one another, as of speedsAt
+	speeds   []float64
+	speedsAt time.Time
 }
 
 // NewPool returns the pool of the named upstreams, which it keeps.
@@ -138,4 +173,5 @@ func (f *Fleet) resolve(p *Pool) {
 		upstreams[i] = f.upstream(name)
 	}
 	p.upstreams, p.generation = upstreams, f.generation
+	p.speedsAt = time.Time{}
 }

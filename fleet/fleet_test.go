@@ -5,6 +5,7 @@ package fleet
 
 import (
 	"math/rand/v2"
+	"reflect"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -57,6 +58,7 @@ func TestView(t *testing.T) {
 	want := UpstreamView{
 		Name: "vllm-1:8000", Requests: 2, Prefill: 1040, Waiting: 1, FailedLoad: 1, Sessions: 1,
 		PrefixBlocks: 10, PrefixCapacity: DefaultKVTokens / BlockTokens,
+		State: "available", Speed: 1, Belief: 1,
 		Totals: Totals{PromptTokens: 6210, PrefillTokens: 3650},
 	}
 	want.Totals.Placements[ReasonNew] = 1
@@ -66,7 +68,7 @@ func TestView(t *testing.T) {
 	want.Totals.Releases[CauseError] = 1
 	want.Totals.FirstOutput.counts[0] = 1
 	v := b.View(b.now)
-	if v.Sessions != 1 || len(v.Upstreams) != 1 || v.Upstreams[0] != want {
+	if v.Sessions != 1 || len(v.Upstreams) != 1 || !reflect.DeepEqual(v.Upstreams[0], want) {
 		t.Errorf("View() = %+v, want %+v alone", v, want)
 	}
 }

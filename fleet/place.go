@@ -25,17 +25,26 @@ func (f *Fleet) Place(p *Placement, req *Request, pool *Pool, usable []int, o *O
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.resolve(pool)
+	for _, at := range usable {
+		pool.upstreams[at].seen = now
+	}
 	*p = Placement{fleet: f, request: *req}
 	if req.Prefills && req.Session != 0 {
 		p.attend(f.sessions.Begin(req.Session, now, o.Sessions), o.PrefixIndex)
 	}
-	candidates := f.candidates(p, pool, usable, o, now)
+	home := ""
+	if p.session != nil {
+		home = p.session.Home()
+	}
+	p.scale = f.scaleOf(req)
+	positions := f.stand(req, home, pool, usable, o, now)
+	candidates := f.candidates(p, pool, positions, o, now)
 	f.sweep(now)
 	o.Score(candidates, now)
 	chosen := p.decide(candidates, o)
-	u := pool.upstreams[usable[chosen]]
-	f.commit(p, u, candidates[chosen].Uncached, o, now)
-	return usable[chosen]
+	u := pool.upstreams[positions[chosen]]
+	f.commit(p, u, &candidates[chosen], o, now)
+	return positions[chosen]
 }
 
 // attend makes the request a turn of s. One whose prompt is none of the
@@ -76,16 +85,18 @@ func (p *Placement) attend(s *sessions.Session, indexed bool) {
 // is more than most sub-agents have turns.
 const strangers = 32
 
-// candidates describes every usable upstream to the picker. The slice is good
-// until the next placement. The caller holds the lock.
-func (f *Fleet) candidates(p *Placement, pool *Pool, usable []int, o *Options, now time.Time) []picker.Candidate {
-	deadline := now.Add(-o.PrefillTTL)
+// candidates describes the upstreams at these positions to the picker. The slice
+// is good until the next placement. The caller holds the lock.
+func (f *Fleet) candidates(p *Placement, pool *Pool, positions []int, o *Options, now time.Time) []picker.Candidate {
+	f.measureSpeeds(pool, now)
 	candidates := f.scratch[:0]
-	for _, at := range usable {
+	for _, at := range positions {
 		u := pool.upstreams[at]
-		u.seen = now
-		f.ledger.Expire(u.counters, deadline, f.onExpired)
-		c := picker.Candidate{Upstream: u.counters, Age: picker.NeverEvicts}
+		f.letGo(u, o, now)
+		c := picker.Candidate{Upstream: u.counters, Age: picker.NeverEvicts, Others: u.engine.Others(now)}
+		if !o.EqualSpeed {
+			c.Speed = pool.speeds[at]
+		}
 		if p.request.Prefills {
 			p.appraise(&c, u, o, now)
 		}
@@ -95,6 +106,22 @@ func (f *Fleet) candidates(p *Placement, pool *Pool, usable []int, o *Options, n
 	return candidates
 }
 
+// letGo releases the prefill tokens on u that nobody will come to release: of
+// requests that have waited for too long, and of silent ones that must be past
+// their prefill. The caller holds the lock.
+func (f *Fleet) letGo(u *upstream, o *Options, now time.Time) {
+	expired := u.counters.Waiting()
+	f.ledger.Expire(u.counters, now.Add(-o.PrefillTTL), f.onExpired)
+	if expired != u.counters.Waiting() {
+		u.meter.Spoil(u.counters.Waiting(), now)
+	}
+	if rate, fixed, ok := u.meter.Rate(); ok {
+		f.served = 0
+		f.ledger.Infer(u.counters, rate, fixed, now, f.onInferred)
+		u.meter.Assume(f.served, u.counters.Waiting(), now)
+	}
+}
+
 // appraise sets what the request would add to u. A prompt whose blocks are
 // known counts what the index does not hold. One without, or one of a session
 // of which this index has never recorded anything, counts at the session's home
@@ -102,30 +129,30 @@ func (f *Fleet) candidates(p *Placement, pool *Pool, usable []int, o *Options, n
 // another prompt and counts whole.
 func (p *Placement) appraise(c *picker.Candidate, u *upstream, o *Options, now time.Time) {
 	tokens := p.request.Tokens
-	c.Uncached = tokens
+	uncached := tokens
 	indexed := o.PrefixIndex && len(p.request.Blocks) > 0
 	if indexed {
-		c.Uncached = max(tokens-u.index.Match(p.request.Blocks)*BlockTokens, 0)
+		uncached = max(tokens-u.index.Match(p.request.Blocks)*BlockTokens, 0)
 	}
 	if o.PrefixIndex {
 		if age, full := u.index.Age(now); full {
 			c.Age = age
 		}
 	}
-	s := p.session
-	if s == nil || indexed && s.Indexed || s.Home() != u.counters.Name() {
-		return
+	if s := p.session; s != nil && !(indexed && s.Indexed) && s.Home() == u.counters.Name() {
+		if s.Size > 0 && tokens >= s.Size {
+			uncached = min(uncached, tokens-s.Size)
+		}
 	}
-	if s.Size > 0 && tokens >= s.Size {
-		c.Uncached = min(c.Uncached, tokens-s.Size)
-	}
+	c.Cached = p.scaled(tokens - uncached)
+	c.Uncached = p.scaled(tokens) - int(float64(c.Cached)*u.engine.Belief())
 }
 
 // decide returns the position of the chosen candidate and sets the reason.
 func (p *Placement) decide(candidates []picker.Candidate, o *Options) int {
 	best := picker.Pick(candidates, p.request.Prefills)
 	switch s := p.session; {
-	case s == nil && p.request.Prefills && candidates[best].Uncached < p.request.Tokens:
+	case s == nil && candidates[best].Cached > 0:
 		p.reason = ReasonPrefix
 	case s == nil:
 		p.reason = ReasonLoad
@@ -150,17 +177,19 @@ func (p *Placement) decide(candidates []picker.Candidate, o *Options) int {
 
 // commit reserves the request on u and lets the session and the index know.
 // The caller holds the lock.
-func (f *Fleet) commit(p *Placement, u *upstream, uncached int, o *Options, now time.Time) {
+func (f *Fleet) commit(p *Placement, u *upstream, c *picker.Candidate, o *Options, now time.Time) {
 	p.upstream = u
 	f.ledger.Open(&p.reservation, u.counters, picker.Claim{
-		Tokens: uncached, Prefills: p.request.Prefills, Silent: p.request.Silent,
+		Tokens: c.Uncached, Prefills: p.request.Prefills, Silent: p.request.Silent,
 	}, now)
 	if !p.request.Prefills {
 		return
 	}
+	p.cached = c.Cached
+	u.meter.Begin(u.counters.Waiting(), now)
 	u.totals.Placements[p.reason]++
-	u.totals.PromptTokens += uint64(p.request.Tokens)
-	u.totals.PrefillTokens += uint64(uncached)
+	u.totals.PromptTokens += uint64(p.PromptTokens())
+	u.totals.PrefillTokens += uint64(c.Uncached)
 	if s := p.session; s != nil && s.Home() != u.counters.Name() {
 		f.sessions.MoveTo(s, u.counters.Name())
 		p.moved = s.Moves()
@@ -168,13 +197,7 @@ func (f *Fleet) commit(p *Placement, u *upstream, uncached int, o *Options, now 
 	if o.PrefixIndex && len(p.request.Blocks) > 0 {
 		f.lastOwner++
 		p.owner = f.lastOwner
-		kvTokens := o.KVTokens
-		if kvTokens == 0 {
-			kvTokens = DefaultKVTokens
-		}
-		if blocks := kvTokens / BlockTokens; u.index.Capacity() != blocks {
-			u.index.Resize(blocks)
-		}
+		u.resize(p.scale, o)
 		u.index.Record(p.request.Blocks, p.owner, now)
 		if p.session != nil {
 			p.session.Indexed = true

@@ -4,6 +4,7 @@
 package fleet
 
 import (
+	"reflect"
 	"slices"
 	"testing"
 	"time"
@@ -481,14 +482,14 @@ func TestRequestsThatDoNotPrefill(t *testing.T) {
 			p, _ := b.place(Request{Session: 8, Tokens: 5000, Blocks: text(1, 5000, 0, 0)})
 			during := before
 			during.Requests++
-			if got := b.view(t, 0); got != during {
+			if got := b.view(t, 0); !reflect.DeepEqual(got, during) {
 				t.Errorf("View() while it is in flight = %+v, want %+v", got, during)
 			}
 			if p.UncachedTokens() != 0 {
 				t.Errorf("UncachedTokens() = %v, want 0", p.UncachedTokens())
 			}
 			test.end(b, p)
-			if got := b.view(t, 0); got != before {
+			if got := b.view(t, 0); !reflect.DeepEqual(got, before) {
 				t.Errorf("View() after %s = %+v, want %+v", test.name, got, before)
 			}
 			if got := b.View(b.now).Sessions; got != 1 {

@@ -22,8 +22,14 @@ type Placement struct {
 
 	// guarded by the fleet's lock
 	reservation picker.Reservation
-	failed      bool
-	learned     bool
+
+	// scale is how many tokens an estimated one stands for, and cached what
+	// was believed to be cached
+	scale  float64
+	cached int
+
+	failed  bool
+	learned bool
 
 	// session is the session of which the request is a turn, and named the one
 	// it is kept alive by, which for a sub-agent is its parent's
@@ -43,7 +49,7 @@ func (p *Placement) Upstream() string { return p.upstream.counters.Name() }
 func (p *Placement) Reason() Reason { return p.reason }
 
 // PromptTokens is the estimate of the whole prompt.
-func (p *Placement) PromptTokens() int { return p.request.Tokens }
+func (p *Placement) PromptTokens() int { return p.scaled(p.request.Tokens) }
 
 // UncachedTokens is what was reserved there.
 func (p *Placement) UncachedTokens() int { return p.reservation.Tokens() }
@@ -64,10 +70,17 @@ func (p *Placement) FirstOutput(now time.Time) bool {
 		p.upstream.totals.FirstOutput.observe(now.Sub(p.reservation.Started()))
 	}
 	p.learn()
+	f.served = 0
 	if !f.ledger.FirstOutput(&p.reservation, f.onInferred) {
 		return false
 	}
-	p.upstream.totals.Releases[CauseFirstOutput]++
+	u := p.upstream
+	if p.request.Silent {
+		u.meter.Spoil(u.counters.Waiting(), now)
+	} else {
+		u.meter.Done(f.served+p.reservation.Tokens(), u.counters.Waiting(), now)
+	}
+	u.totals.Releases[CauseFirstOutput]++
 	return true
 }
 
@@ -110,6 +123,7 @@ func (p *Placement) End(c Cause, now time.Time) {
 	}
 	if f.ledger.Close(&p.reservation) {
 		p.upstream.totals.Releases[c]++
+		p.upstream.meter.Spoil(p.upstream.counters.Waiting(), now)
 	}
 	if p.named != nil {
 		f.sessions.End(p.named, now)
@@ -127,6 +141,7 @@ func (p *Placement) learn() {
 	p.learned = true
 	blocks := p.request.Blocks
 	p.request.Blocks = nil
+	p.upstream.engine.Predicted(p.cached)
 	if p.owner != 0 {
 		p.upstream.index.Settle()
 	}
@@ -160,6 +175,7 @@ func (p *Placement) fail(c Cause, blame bool, now time.Time) {
 	}
 	if f.ledger.Release(&p.reservation) {
 		p.upstream.totals.Releases[c]++
+		p.upstream.meter.Spoil(p.upstream.counters.Waiting(), now)
 	}
 	if p.learned {
 		return

@@ -34,9 +34,17 @@ type Options struct {
 	// PrefixIndex turns the prefix index on.
 	PrefixIndex bool
 
-	// KVTokens is how many tokens of prefix cache to index for each upstream,
-	// [DefaultKVTokens] when 0. The last placement's value is in force.
+	// KVTokens is how many tokens of prefix cache to index for each upstream.
+	// When 0 it is what the engine reports, [DefaultKVTokens] while it does not.
+	// The last placement's value is in force.
 	KVTokens int
+
+	// Models says what to do with upstreams that do not list the model.
+	Models Models
+
+	// EqualSpeed ignores how fast the upstreams were measured to prefill. The
+	// laboratory compares with it.
+	EqualSpeed bool
 }
 
 // DefaultOptions returns the options of an unconfigured policy.
@@ -59,8 +67,24 @@ type Request struct {
 	// extends the session's.
 	Shared bool
 
-	// Tokens is the estimate of the whole prompt.
+	// Model is the model that the request asks for, "" where it names none.
+	Model string
+
+	// Tried are the upstreams on which the request has failed before. They are
+	// chosen only when there is no other.
+	Tried []string
+
+	// Tokens is the estimate of the whole prompt, at four bytes to the token.
 	Tokens int
+
+	// TextBytes is how much text of the prompt Tokens was made from, 0 where
+	// that is not known. What has been learned of the model's tokens corrects
+	// that part of the estimate, up to MaxTokens where that is not 0.
+	TextBytes, MaxTokens int
+
+	// Learns says that the prompt is text and nothing else, and was read to
+	// its end: the usage of its response tells how long its tokens are.
+	Learns bool
 
 	// Blocks is the prompt as a chain of block hashes, nil when it was not
 	// read. It must stay unchanged until the placement has ended.

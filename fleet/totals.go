@@ -18,6 +18,13 @@ type Totals struct {
 	// in flight their sum is that of Placements.
 	Releases [causes]uint64
 
+	// CachedPredicted and CachedReported are the tokens of responses that
+	// report what was cached: what was believed to be, and what was.
+	CachedPredicted, CachedReported uint64
+
+	// ScrapeErrors counts reports that could not be had.
+	ScrapeErrors uint64
+
 	// FirstOutput is the time from placement to first output of streamed
 	// responses.
 	FirstOutput Histogram

@@ -7,6 +7,8 @@ import (
 	"cmp"
 	"slices"
 	"time"
+
+	"github.com/caddy-llm/loadaware/engines"
 )
 
 // exportedFor is how long an upstream that no configuration lists stays in
@@ -42,6 +44,28 @@ type UpstreamView struct {
 	// and PrefixCapacity how many there is room for.
 	PrefixBlocks, PrefixCapacity int
 
+	// State is what speaks against the upstream for any request: "available",
+	// "full", "asleep" or "drained".
+	State string
+
+	// Others is the load from elsewhere, in requests, and Report the last
+	// report of the engine, taken at Reported, which is zero while there is
+	// none. It may be too old to be believed.
+	Others   float64
+	Report   engines.Report
+	Reported time.Time
+
+	// PrefillRate is the measured prefill rate in tokens per second, 0 while it
+	// is not known, and Speed what it is relative to the fleet.
+	PrefillRate, Speed float64
+
+	// Belief is which part of the believed prefix hits were real, from 0 to 1.
+	Belief float64
+
+	// Models are the names that the upstream lists, in order, nil where that
+	// is not known.
+	Models []string
+
 	Totals Totals
 }
 
@@ -53,11 +77,22 @@ func (f *Fleet) View(now time.Time) View {
 		Sessions:  f.sessions.Len(),
 		Upstreams: make([]UpstreamView, 0, len(f.upstreams)),
 	}
+	rates := f.rates()
 	for name, u := range f.upstreams {
 		if u.listed <= 0 && u.counters.Idle() && now.Sub(u.seen) > exportedFor {
 			continue
 		}
+		report, reported := u.engine.Report()
+		rate, _, _ := u.meter.Rate()
 		v.Upstreams = append(v.Upstreams, UpstreamView{
+			State:          standingNames[u.state(now)],
+			Others:         u.engine.Others(now),
+			Report:         report,
+			Reported:       reported,
+			PrefillRate:    rate,
+			Speed:          relative(rate, rates),
+			Belief:         u.engine.Belief(),
+			Models:         u.models.names(now),
 			Name:           name,
 			Requests:       u.counters.Requests(),
 			Prefill:        u.counters.Prefill(),

@@ -53,9 +53,21 @@ type Candidate struct {
 	// to hold in its prefix cache.
 	Uncached int
 
+	// Cached is how many tokens of the prompt the upstream is believed to hold
+	// by the index alone, which Uncached may trust in only in part. The picker
+	// does not look at it.
+	Cached int
+
 	// Age is how long ago the block that this upstream would evict next was
 	// last used, or [NeverEvicts].
 	Age time.Duration
+
+	// Others is how many requests the upstream has from elsewhere.
+	Others float64
+
+	// Speed is how fast the upstream prefills, relative to the others: its cost
+	// is divided by it. 0 is 1.
+	Speed float64
 
 	// Cost is set by [Weights.Score], in tokens.
 	Cost float64
@@ -72,9 +84,12 @@ func (w *Weights) Score(candidates []Candidate, now time.Time) {
 	for i := range candidates {
 		c := &candidates[i]
 		u := c.Upstream
-		c.Cost = w.RequestCost*u.load(now) + float64(u.prefill) +
+		c.Cost = w.RequestCost*(u.load(now)+c.Others) + float64(u.prefill) +
 			w.price(c.Age)*float64(c.Uncached) +
 			w.delay(mean, u.waiting.len)*float64(c.Uncached-least)
+		if c.Speed != 0 {
+			c.Cost /= c.Speed
+		}
 	}
 }
 

@@ -44,6 +44,7 @@ type Claim struct {
 func (l *Ledger) Open(r *Reservation, u *Upstream, c Claim, now time.Time) {
 	l.chosen++
 	u.requests++
+	u.peak = max(u.peak, u.requests)
 	*r = Reservation{upstream: u, open: true, silent: c.Silent, started: now}
 	if !c.Prefills {
 		u.called = l.chosen
@@ -51,6 +52,7 @@ func (l *Ledger) Open(r *Reservation, u *Upstream, c Claim, now time.Time) {
 		u.assigned = l.chosen
 		r.tokens = max(c.Tokens, 0)
 		u.prefill += r.tokens
+		r.ahead = u.prefill
 		u.waiting.push(r)
 	}
 }
@@ -81,6 +83,21 @@ func (l *Ledger) Expire(u *Upstream, deadline time.Time, expired func(*Reservati
 	for r := u.waiting.first; r != nil && r.started.Before(deadline); r = u.waiting.first {
 		r.release()
 		expired(r)
+	}
+}
+
+// Infer releases the silent reservations at the head of u's queue that must be
+// past their prefill by now, and calls inferred for each: an engine that
+// prefills rate tokens per second, after a fixed time, was done with what was
+// before them and with them. One that shows its output is waited for.
+func (l *Ledger) Infer(u *Upstream, rate float64, fixed time.Duration, now time.Time, inferred func(*Reservation)) {
+	for r := u.waiting.first; r != nil && r.silent; r = u.waiting.first {
+		due := fixed + time.Duration(float64(r.ahead)/rate*float64(time.Second))
+		if now.Sub(r.started) < due {
+			return
+		}
+		r.release()
+		inferred(r)
 	}
 }
 

@@ -10,10 +10,14 @@ import "time"
 type Reservation struct {
 	upstream *Upstream
 	tokens   int
-	started  time.Time
-	open     bool
-	waits    bool
-	silent   bool
+
+	// ahead is how many prefill tokens the upstream held right after this
+	// reservation was made, its own included
+	ahead   int
+	started time.Time
+	open    bool
+	waits   bool
+	silent  bool
 
 	// neighbours in the list of the upstream's waiting reservations
 	prev, next *Reservation

@@ -12,6 +12,7 @@ import (
 type Upstream struct {
 	name     string
 	requests int
+	peak     int
 	prefill  int
 	waiting  waitingList
 	failed   failedLoad
@@ -37,6 +38,14 @@ func (u *Upstream) Name() string { return u.name }
 
 // Requests is how many requests are in flight.
 func (u *Upstream) Requests() int { return u.requests }
+
+// TakePeak returns the most requests that were in flight at any moment since
+// the last call.
+func (u *Upstream) TakePeak() int {
+	peak := u.peak
+	u.peak = u.requests
+	return peak
+}
 
 // Prefill is how many prefill tokens are reserved and not yet released.
 func (u *Upstream) Prefill() int { return u.prefill }

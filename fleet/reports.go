@@ -1,0 +1,59 @@
+// SPDX-FileCopyrightText: The Caddy LLM authors
+// SPDX-License-Identifier: Apache-2.0
+
+package fleet
+
+import (
+	"math"
+	"time"
+
+	"github.com/caddy-llm/loadaware/engines"
+)
+
+// Observe takes in what the engine behind the named upstream reports, to be
+// believed for the time valid. An upstream that the fleet does not know is
+// passed over.
+func (f *Fleet) Observe(name string, r engines.Report, now time.Time, valid time.Duration) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	u, ok := f.upstreams[name]
+	if !ok {
+		return
+	}
+	if u.engine.Observe(r, u.counters.TakePeak(), now, valid) {
+		u.index.Clear()
+	}
+}
+
+// ScrapeFailed counts a report of the named upstream that could not be had.
+func (f *Fleet) ScrapeFailed(name string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if u, ok := f.upstreams[name]; ok {
+		u.totals.ScrapeErrors++
+	}
+}
+
+// scaleWeight is how much one request moves an upstream's average scale, and
+// resizeFrom by which part an index has to be wrong to be resized.
+const (
+	scaleWeight = 0.05
+	resizeFrom  = 16
+)
+
+// resize gives the upstream's index room for as many blocks as its prefix cache
+// holds. The caller holds the lock.
+func (u *upstream) resize(scale float64, o *Options) {
+	u.scale += scaleWeight * (scale - u.scale)
+	tokens := o.KVTokens
+	if tokens == 0 {
+		tokens = u.engine.KVTokens()
+	}
+	if tokens == 0 {
+		tokens = DefaultKVTokens
+	}
+	blocks := int(min(float64(tokens)/(BlockTokens*u.scale), math.MaxInt32))
+	if off := blocks - u.index.Capacity(); off > blocks/resizeFrom || -off > blocks/resizeFrom {
+		u.index.Resize(blocks)
+	}
+}

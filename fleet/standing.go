@@ -1,0 +1,94 @@
+// SPDX-FileCopyrightText: The Caddy LLM authors
+// SPDX-License-Identifier: Apache-2.0
+
+package fleet
+
+import (
+	"slices"
+	"time"
+)
+
+// standing is what speaks against an upstream for a request. Upstreams of the
+// lowest standing are the candidates; the others are chosen only when there is
+// none, so nothing is ever shut out for good.
+type standing uint8
+
+const (
+	// fit upstreams have nothing against them.
+	fit standing = iota
+	// full ones have no room in their KV cache. A session stays at a full home.
+	full
+	// unlisted ones do not list the model, and the policy prefers those that do.
+	unlisted
+	// asleep ones answer when somebody wakes them.
+	asleep
+	// drained ones are to get nothing new.
+	drained
+	// tried ones have failed the request before.
+	tried
+	// foreign ones do not list the model, and the policy asks for that.
+	foreign
+)
+
+var standingNames = [...]string{"available", "full", "unlisted", "asleep", "drained", "tried", "foreign"}
+
+// state is the standing of the upstream for any request.
+func (u *upstream) state(now time.Time) standing {
+	switch {
+	case u.drained:
+		return drained
+	case u.engine.Asleep(now):
+		return asleep
+	case u.engine.Full(now):
+		return full
+	}
+	return fit
+}
+
+// standing is the standing of the upstream for a request.
+func (u *upstream) standing(req *Request, o *Options, now time.Time) standing {
+	s := u.state(now)
+	if len(req.Tried) > 0 && slices.Contains(req.Tried, u.counters.Name()) {
+		s = tried
+	}
+	if req.Model != "" && o.Models != ModelsOff && !u.models.serves(req.Model, now) {
+		if o.Models == ModelsPrefer {
+			return max(s, unlisted)
+		}
+		return foreign
+	}
+	return s
+}
+
+// stand returns the positions in usable of the upstreams that stand best, and of
+// home where it is full and they are not. The slice is good until the next
+// placement. The caller holds the lock.
+func (f *Fleet) stand(req *Request, home string, pool *Pool, usable []int, o *Options, now time.Time) []int {
+	best := foreign
+	f.standings = f.standings[:0]
+	for _, at := range usable {
+		s := pool.upstreams[at].standing(req, o, now)
+		f.standings = append(f.standings, s)
+		best = min(best, s)
+	}
+	f.positions = f.positions[:0]
+	for i, s := range f.standings {
+		if s == best || s == full && pool.names[usable[i]] == home {
+			f.positions = append(f.positions, usable[i])
+		}
+	}
+	return f.positions
+}
+
+// Drain keeps new requests away from the named upstream, or ends that. What is
+// in flight there goes on. It reports false where the fleet does not know the
+// upstream. It holds until the upstream has departed.
+func (f *Fleet) Drain(name string, on bool) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	u, ok := f.upstreams[name]
+	if ok {
+		u.drained = on
+	}
+	return ok
+}
