@@ -74,7 +74,7 @@ func (s *Server) WithEngine(f func(*Engine)) { s.driver.with(f) }
 
 // Restart does what a crash and a new start of the process do: requests in flight are cut off, the cache, the counters
 // and the stored responses are empty, the process has a new start time. Faults stay. Connections that are idle stay
-// open; [Host.Stop] and [Host.Start] close them too.
+// open; [Host.Restart] resets them too.
 func (s *Server) Restart() {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -6,7 +6,6 @@ package vllmsim
 import (
 	"context"
 	"encoding/json"
-	"net"
 	"net/http"
 	"time"
 )
@@ -56,10 +55,7 @@ func hang(ctx context.Context) {
 // reset closes the connection with a TCP reset where that is possible, and never returns.
 func reset(w http.ResponseWriter) {
 	if conn, _, err := http.NewResponseController(w).Hijack(); err == nil {
-		if tcp, ok := conn.(*net.TCPConn); ok {
-			_ = tcp.SetLinger(0)
-		}
-		_ = conn.Close()
+		abort(conn)
 	}
 	panic(http.ErrAbortHandler)
 }
