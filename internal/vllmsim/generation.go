@@ -63,19 +63,6 @@ func (s *Server) plan(r *http.Request, prefix string, a asked) (*generation, *ap
 	return g, nil
 }
 
-// served returns the name of the model that a request means.
-func (s *Server) served(name string) (string, *apiError) {
-	if name == "" {
-		return s.cfg.Models[0], nil
-	}
-	for _, m := range s.cfg.Models {
-		if m == name {
-			return m, nil
-		}
-	}
-	return "", noModel(name)
-}
-
 // answerTo decides what the model says.
 func (s *Server) answerTo(p prompt, a asked) (answer, *apiError) {
 	if p.tokens > s.cfg.MaxModelTokens || p.tokens == s.cfg.MaxModelTokens && !a.embed {
