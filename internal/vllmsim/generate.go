@@ -30,13 +30,13 @@ func (s *Server) generate(w http.ResponseWriter, r *http.Request, f Fault) {
 		writeError(w, r, fail)
 		return
 	}
-	s.serve(w, r, f, g, in.Stream, &generateDialect{g, in.StreamOptions})
+	s.serve(w, r, f, g, in.Stream, &generateDialect{g, s.tellsUsage(in.StreamOptions)})
 }
 
 // generateDialect writes token ids in place of text.
 type generateDialect struct {
 	*generation
-	options streamOptions
+	tellsUsage bool // a stream does
 }
 
 func (d *generateDialect) begin(*events)      {}
@@ -51,7 +51,7 @@ func (d *generateDialect) last(e *events, _ int) {
 }
 
 func (d *generateDialect) end(e *events) {
-	if d.options.IncludeUsage {
+	if d.tellsUsage {
 		e.send("", object{"request_id": d.id, "choices": []object{}, "usage": d.usage()})
 	}
 	e.done()

@@ -47,7 +47,7 @@ func (s *Server) plan(r *http.Request, prefix string, a asked) (*generation, *ap
 	if len(a.prompts) == 0 {
 		return nil, badRequest("Field required: the prompt is missing")
 	}
-	g := &generation{id: s.newID(r, prefix), model: model, created: time.Now().Unix(), details: !s.cfg.NoUsageDetails}
+	g := &generation{id: s.newID(r, prefix), model: model, created: time.Now().Unix(), details: s.cfg.PromptTokensDetails}
 	for i, text := range a.prompts {
 		p := newPrompt(model, text, s.cfg.Engine.BlockTokens)
 		answer, fail := s.answerTo(p, a)
@@ -110,6 +110,11 @@ func (g *generation) counts() (prompt, cached, output int) {
 		output += p.sent
 	}
 	return prompt, cached, output
+}
+
+// tellsUsage reports whether a stream of the older OpenAI APIs ends with its usage.
+func (s *Server) tellsUsage(wanted streamOptions) bool {
+	return wanted.IncludeUsage || s.cfg.ForceIncludeUsage
 }
 
 // usage returns the usage object of the OpenAI APIs that are older than responses.

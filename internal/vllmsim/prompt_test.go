@@ -111,7 +111,7 @@ func TestNextTurnFindsTheLast(t *testing.T) {
 		},
 	} {
 		t.Run(tc.path, func(t *testing.T) {
-			h := newTestHost(t, ServerConfig{})
+			h := newTestHost(t, ServerConfig{PromptTokensDetails: true})
 			body := func(turns ...string) string {
 				return `{"` + tc.limit + `":40,"` + tc.field + `":[` + strings.Join(turns, ",") + `]}`
 			}
@@ -127,21 +127,6 @@ func TestNextTurnFindsTheLast(t *testing.T) {
 				t.Errorf("next turn has %d of %v tokens cached, want %d", got, tc.prompt(second), known/16*16)
 			}
 		})
-	}
-}
-
-func TestUsageDetailsOff(t *testing.T) {
-	h := newTestHost(t, ServerConfig{NoUsageDetails: true})
-	for range 2 {
-		v := call200(t, h, "/v1/chat/completions", `{`+hello+`}`)
-		if got := at(t, v, "usage", "prompt_tokens_details"); got != nil {
-			t.Errorf("prompt_tokens_details = %v, want null", got)
-		}
-		m := call200(t, h, "/v1/messages", `{"max_tokens":1,`+hello+`}`)
-		usage, _ := m["usage"].(map[string]any)
-		if _, ok := usage["cache_read_input_tokens"]; ok || usage["input_tokens"] != 10.0 {
-			t.Errorf("usage = %v, want 10 input tokens and no details", usage)
-		}
 	}
 }
 

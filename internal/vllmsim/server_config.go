@@ -26,8 +26,13 @@ type ServerConfig struct {
 	// error with status 400.
 	MaxModelTokens int
 
-	// NoUsageDetails leaves the numbers of cached tokens out of usage, like vLLM without --enable-prompt-tokens-details.
-	NoUsageDetails bool
+	// PromptTokensDetails puts the numbers of cached tokens into usage, as with --enable-prompt-tokens-details. Without it
+	// nobody learns of them: the Anthropic API counts them as input, the Responses API reports 0.
+	PromptTokensDetails bool
+
+	// ForceIncludeUsage ends every stream of the OpenAI APIs with its usage, as with --enable-force-include-usage. Without
+	// it those that are older than responses do so if the request's stream_options ask for it.
+	ForceIncludeUsage bool
 
 	// APIKey makes /v1 answer with status 401 to requests without that bearer token, as with --api-key. Default: none
 	// is needed. Everything else stays open, /metrics among it.
