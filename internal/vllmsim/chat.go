@@ -50,7 +50,7 @@ func (s *Server) chatCompletions(w http.ResponseWriter, r *http.Request, f Fault
 		return
 	}
 	list := in.conversation()
-	a := asked{model: in.Model, prompts: [][]byte{transcript(in.Tools, list)}, maxTokens: in.MaxCompletionTokens}
+	a := asked{model: in.Model, prompts: onePrompt(transcript(in.Tools, list)), maxTokens: in.MaxCompletionTokens}
 	if a.maxTokens == nil {
 		a.maxTokens = in.MaxTokens
 	}

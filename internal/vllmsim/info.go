@@ -46,7 +46,7 @@ func (s *Server) tokenize(w http.ResponseWriter, r *http.Request) {
 		writeError(w, r, badRequest("Field required: prompt or messages"))
 		return
 	}
-	ids := tokenIDs(text)
+	ids := newDensity(s.cfg.BytesPerToken).ids(string(text))
 	writeJSON(w, http.StatusOK, object{
 		"count": len(ids), "max_model_len": s.cfg.MaxModelTokens, "tokens": ids, "token_strs": nil,
 	})

@@ -15,6 +15,11 @@ type ServerConfig struct {
 	// Speed divides every duration of the engine: 10 is ten times faster than real time. Default 1.
 	Speed float64
 
+	// BytesPerToken is the tokenizer: how many bytes of text make a token, 1 to 100, rounded to thousandths. Default 4. It
+	// holds for prompts and answers; an image, a document or a sound is 4,096 bytes of text. Prompts that come as token
+	// ids have as many tokens as ids in any case.
+	BytesPerToken float64
+
 	// OutputTokens is the length of an answer whose request sets no limit. Default 64.
 	OutputTokens int
 
@@ -65,6 +70,8 @@ func (c ServerConfig) withDefaults() ServerConfig {
 		c.Speed = 1
 	}
 	setDefault(&c.DataParallel, 1)
+	setDefault(&c.BytesPerToken, 4)
+	c.BytesPerToken = min(max(c.BytesPerToken, 1), 100)
 	setDefault(&c.OutputTokens, 64)
 	setDefault(&c.MaxOutputTokens, 1024)
 	setDefault(&c.MaxModelTokens, 262_144)
