@@ -115,9 +115,9 @@ func (f *Fleet) letGo(u *upstream, o *Options, now time.Time) {
 	if expired != u.counters.Waiting() {
 		u.meter.Spoil(u.counters.Waiting(), now)
 	}
-	if rate, fixed, ok := u.meter.Rate(); ok {
+	if rate := u.meter.SafeRate(); rate > 0 {
 		f.served = 0
-		f.ledger.Infer(u.counters, rate, fixed, now, f.onInferred)
+		f.ledger.Infer(u.counters, rate, now, f.onInferred)
 		u.meter.Assume(f.served, u.counters.Waiting(), now)
 	}
 }

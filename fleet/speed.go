@@ -33,7 +33,7 @@ func (f *Fleet) measureSpeeds(p *Pool, now time.Time) {
 	}
 	rates := f.speeds[:0]
 	for i, u := range p.upstreams {
-		rate, _, _ := u.meter.Rate()
+		rate := u.meter.Rate()
 		p.speeds[i] = rate
 		if rate > 0 {
 			rates = append(rates, rate)
@@ -51,7 +51,7 @@ func (f *Fleet) measureSpeeds(p *Pool, now time.Time) {
 func (f *Fleet) rates() []float64 {
 	var rates []float64
 	for _, u := range f.upstreams {
-		if rate, _, ok := u.meter.Rate(); ok {
+		if rate := u.meter.Rate(); rate > 0 {
 			rates = append(rates, rate)
 		}
 	}

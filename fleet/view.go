@@ -83,7 +83,7 @@ func (f *Fleet) View(now time.Time) View {
 			continue
 		}
 		report, reported := u.engine.Report()
-		rate, _, _ := u.meter.Rate()
+		rate := u.meter.Rate()
 		v.Upstreams = append(v.Upstreams, UpstreamView{
 			State:          standingNames[u.state(now)],
 			Others:         u.engine.Others(now),

@@ -65,8 +65,14 @@ type Candidate struct {
 	// Others is how many requests the upstream has from elsewhere.
 	Others float64
 
-	// Speed is how fast the upstream prefills, relative to the others: its cost
-	// is divided by it. 0 is 1.
+	// Speed is how fast the upstream prefills, relative to the others. The
+	// tokens in its queue and those it would add are divided by the square root
+	// of it. 0 is 1.
+	//
+	// The root, because only half of what a token costs is time: the room that
+	// it takes in the cache is worth the same on a slow upstream. Divided by
+	// all of it, sessions crowd on the fast ones and evict each other
+	// (BENCHMARKS.md, scene slow).
 	Speed float64
 
 	// Cost is set by [Weights.Score], in tokens.
@@ -84,21 +90,22 @@ func (w *Weights) Score(candidates []Candidate, now time.Time) {
 	for i := range candidates {
 		c := &candidates[i]
 		u := c.Upstream
-		c.Cost = w.RequestCost*(u.load(now)+c.Others) + float64(u.prefill) +
-			w.price(c.Age)*float64(c.Uncached) +
-			w.delay(mean, u.waiting.len)*float64(c.Uncached-least)
-		if c.Speed != 0 {
-			c.Cost /= c.Speed
+		work := float64(u.prefill + c.Uncached)
+		if c.Speed != 0 && c.Speed != 1 {
+			work /= math.Sqrt(c.Speed)
 		}
+		c.Cost = w.RequestCost*(u.load(now)+c.Others) + work +
+			w.eviction(c.Age)*float64(c.Uncached) +
+			w.delay(mean, u.waiting.len)*float64(c.Uncached-least)
 	}
 }
 
-// price returns what one uncached token costs by itself and by what it evicts.
-func (w *Weights) price(age time.Duration) float64 {
+// eviction returns what one uncached token costs by what it evicts.
+func (w *Weights) eviction(age time.Duration) float64 {
 	if age == NeverEvicts {
-		return 1
+		return 0
 	}
-	return 1 + w.Eviction/(1+max(age.Seconds(), 0)/evictionHalf.Seconds())
+	return w.Eviction / (1 + max(age.Seconds(), 0)/evictionHalf.Seconds())
 }
 
 // delay returns what one avoidable token costs the others, on an upstream where

@@ -88,11 +88,11 @@ func (l *Ledger) Expire(u *Upstream, deadline time.Time, expired func(*Reservati
 
 // Infer releases the silent reservations at the head of u's queue that must be
 // past their prefill by now, and calls inferred for each: an engine that
-// prefills rate tokens per second, after a fixed time, was done with what was
-// before them and with them. One that shows its output is waited for.
-func (l *Ledger) Infer(u *Upstream, rate float64, fixed time.Duration, now time.Time, inferred func(*Reservation)) {
+// prefills rate tokens per second was done with what was before them and with
+// them, and that at least a second ago. One that shows its output is waited for.
+func (l *Ledger) Infer(u *Upstream, rate float64, now time.Time, inferred func(*Reservation)) {
 	for r := u.waiting.first; r != nil && r.silent; r = u.waiting.first {
-		due := fixed + time.Duration(float64(r.ahead)/rate*float64(time.Second))
+		due := time.Second + time.Duration(float64(r.ahead)/rate*float64(time.Second))
 		if now.Sub(r.started) < due {
 			return
 		}

@@ -88,6 +88,7 @@ func (s *settings) optionFlags(f *flag.FlagSet) {
 	f.Float64Var(&o.Eviction, "eviction", o.Eviction, "load-aware: weight of eviction in the price")
 	f.Float64Var(&o.Stickiness, "stickiness", o.Stickiness, "load-aware: tokens that a home may cost more than the best")
 	f.BoolVar(&o.PrefixIndex, "prefix-index", o.PrefixIndex, "load-aware: use the prefix index")
+	f.BoolVar(&o.EqualSpeed, "equal-speed", false, "load-aware: take all engines for equally fast, whatever was measured")
 	f.IntVar(&o.KVTokens, "kv-tokens", 0, "tokens indexed for each engine, by every rule with an index; default -index-share")
 	f.Float64Var(&s.indexShare, "index-share", 1, "tokens indexed for each engine, as a multiple of its KV cache")
 }
