@@ -176,30 +176,45 @@ func (a *attempt) output() {
 	a.current.FirstOutput(now)
 }
 
-// fail notes that the dispatch under way has failed with a status, 0 for none.
-func (a *attempt) fail(c fleet.Cause, status int) {
+// progress notes that something of the response has come.
+func (a *attempt) progress() {
 	if a.current != nil {
-		a.current.Fail(c, a.blames(status), time.Now())
+		a.current.Progress(time.Now())
 	}
 }
 
-// blames reports whether the upstream answers for a failure: where another one
+// fail notes that the dispatch under way has failed with a status, 0 for none.
+func (a *attempt) fail(c fleet.Cause, status int) {
+	if a.current != nil {
+		a.current.Fail(c, a.blame(status), time.Now())
+	}
+}
+
+// blame tells how far the upstream answers for a failure: where another one
 // might have answered better, but not for what is wrong with the request, for a
 // client that sends too much or breaks off, nor for a body that cannot be sent
 // again. Status 0 is no answer at all.
-func (a *attempt) blames(status int) bool {
+func (a *attempt) blame(status int) fleet.Blame {
 	if a.spent || a.body.broken() {
-		return false
+		return fleet.BlameNone
 	}
 	switch status {
 	case 0:
-		return true
+		return fleet.BlameFailure
 	case http.StatusNotImplemented:
-		return false
+		return fleet.BlameNone
 	case http.StatusUnauthorized, http.StatusForbidden, http.StatusNotFound:
-		return a.prefills
+		if a.prefills {
+			return fleet.BlameDenied
+		}
+		return fleet.BlameNone
+	case http.StatusServiceUnavailable:
+		return fleet.BlameFull
 	}
-	return status >= 500
+	if status >= 500 {
+		return fleet.BlameFailure
+	}
+	return fleet.BlameNone
 }
 
 // end ends what the request still holds.

@@ -48,6 +48,7 @@ func (p *LoadAwareSelection) Select(upstreams reverseproxy.UpstreamPool, r *http
 		Prefills:  a.prefills,
 		Silent:    !a.prompt.Streams,
 		MaxTokens: a.maxTokens,
+		Watched:   a.watched,
 	}
 	if a.prompt.Parsed {
 		request.TextBytes = int(a.prompt.TextBytes)

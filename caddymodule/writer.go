@@ -90,6 +90,7 @@ func (w *responseWriter) Write(p []byte) (int, error) {
 		w.watching = false
 		w.attempt.output()
 	}
+	w.attempt.progress()
 	n, err := w.ResponseWriterWrapper.Write(p)
 	if err != nil {
 		w.writeFailed = true

@@ -5,6 +5,7 @@ package fleet
 
 import (
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/caddy-llm/loadaware/engines"
@@ -39,8 +40,10 @@ type Fleet struct {
 	// last one may point to what is gone
 	generation uint64
 
-	// estimates are what was learned of the models' tokens
+	// estimates are what was learned of the models' tokens, and services where
+	// they were last served
 	estimates map[string]*engines.Estimate
+	services  map[string]service
 
 	// served adds up the tokens of the silent reservations that were let go in
 	// the step under way
@@ -62,6 +65,15 @@ type upstream struct {
 	engine engines.Engine
 	meter  engines.Meter
 	models modelList
+
+	// health is how dispatches have ended. streams is how many responses are to
+	// come or under way that show their progress, streaming since when there
+	// was any, and progress when something came of one last, in nanoseconds of
+	// Unix time; it is not guarded by the lock
+	health    health
+	streams   int
+	streaming time.Time
+	progress  atomic.Int64
 
 	// scale is how many tokens a block's estimate of one token stands for, on
 	// average of what was recorded lately

@@ -179,8 +179,8 @@ func TestReleases(t *testing.T) {
 		{"error", func(b *bed, p *Placement) { p.End(CauseError, b.now) }, CauseError},
 		{"canceled", func(b *bed, p *Placement) { p.End(CauseCanceled, b.now) }, CauseCanceled},
 		{"retried", func(b *bed, p *Placement) { p.End(CauseRetried, b.now) }, CauseRetried},
-		{"failed, then its body", func(b *bed, p *Placement) { p.Fail(CauseError, false, b.now); p.FirstOutput(b.now) }, CauseError},
-		{"failed for a retry", func(b *bed, p *Placement) { p.Fail(CauseRetried, true, b.now); p.End(CauseError, b.now) }, CauseRetried},
+		{"failed, then its body", func(b *bed, p *Placement) { p.Fail(CauseError, BlameNone, b.now); p.FirstOutput(b.now) }, CauseError},
+		{"failed for a retry", func(b *bed, p *Placement) { p.Fail(CauseRetried, BlameFailure, b.now); p.End(CauseError, b.now) }, CauseRetried},
 		{"error after output", func(b *bed, p *Placement) { p.FirstOutput(b.now); p.End(CauseError, b.now) }, CauseFirstOutput},
 		{"inferred", func(b *bed, _ *Placement) {
 			later, _ := b.place(prompt(0, nil))
@@ -203,7 +203,7 @@ func TestReleases(t *testing.T) {
 			test.end(b, p)
 			p.End(CauseEnd, b.now)
 			p.End(CauseError, b.now)
-			p.Fail(CauseError, true, b.now)
+			p.Fail(CauseError, BlameFailure, b.now)
 			if p.FirstOutput(b.now) {
 				t.Errorf("FirstOutput() after the end = true, want false")
 			}
@@ -334,7 +334,7 @@ func TestConcurrently(t *testing.T) {
 						case 0:
 							p.FirstOutput(now())
 						case 1:
-							p.Fail(cause, true, now())
+							p.Fail(cause, BlameFailure, now())
 						case 2:
 							p.End(cause, now())
 						case 3:

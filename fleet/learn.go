@@ -13,9 +13,9 @@ import (
 // bytesPerToken is what estimates are made with.
 const bytesPerToken = 4
 
-// maxEstimates is of how many models the length of tokens is learned. They are
-// those that engines have answered for, so clients cannot make them up.
-const maxEstimates = 256
+// maxModels is of how many models something is learned. They are those that
+// engines have answered for, so clients cannot make them up.
+const maxModels = 256
 
 // Usage takes in what the response to the placed request says of its prompt: it
 // corrects the estimates of the model's prompts to come, and tells how much of
@@ -51,7 +51,7 @@ func (f *Fleet) estimate(model string) *engines.Estimate {
 		if f.estimates == nil {
 			f.estimates = make(map[string]*engines.Estimate)
 		}
-		if len(f.estimates) < maxEstimates {
+		if len(f.estimates) < maxModels {
 			f.estimates[model] = e
 		}
 	}

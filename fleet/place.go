@@ -185,6 +185,10 @@ func (f *Fleet) commit(p *Placement, u *upstream, c *picker.Candidate, o *Option
 	if !p.request.Prefills {
 		return
 	}
+	u.health.take(p)
+	if p.request.streams() {
+		u.beginStream(now)
+	}
 	p.cached = c.Cached
 	u.meter.Begin(u.counters.Waiting(), now)
 	u.totals.Placements[p.reason]++

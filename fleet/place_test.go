@@ -176,7 +176,7 @@ func TestZeroPlacement(t *testing.T) {
 		end  func(*Placement)
 	}{
 		{"FirstOutput", func(p *Placement) { p.FirstOutput(start) }},
-		{"Fail", func(p *Placement) { p.Fail(CauseError, true, start) }},
+		{"Fail", func(p *Placement) { p.Fail(CauseError, BlameFailure, start) }},
 		{"End", func(p *Placement) { p.End(CauseEnd, start) }},
 	}
 	for _, test := range ends {
@@ -303,9 +303,9 @@ func TestSizeAdvancesOnSuccess(t *testing.T) {
 		{"canceled after output", func(b *bed, p *Placement) { p.FirstOutput(b.now); p.End(CauseCanceled, b.now) }, 3000},
 		{"error", func(b *bed, p *Placement) { p.End(CauseError, b.now) }, 1000},
 		{"retried", func(b *bed, p *Placement) { p.End(CauseRetried, b.now) }, 1000},
-		{"failed", func(b *bed, p *Placement) { p.Fail(CauseError, false, b.now) }, 1000},
-		{"failed and ended", func(b *bed, p *Placement) { p.Fail(CauseError, false, b.now); p.End(CauseEnd, b.now) }, 1000},
-		{"failed, then its body", func(b *bed, p *Placement) { p.Fail(CauseError, false, b.now); p.FirstOutput(b.now) }, 1000},
+		{"failed", func(b *bed, p *Placement) { p.Fail(CauseError, BlameNone, b.now) }, 1000},
+		{"failed and ended", func(b *bed, p *Placement) { p.Fail(CauseError, BlameNone, b.now); p.End(CauseEnd, b.now) }, 1000},
+		{"failed, then its body", func(b *bed, p *Placement) { p.Fail(CauseError, BlameNone, b.now); p.FirstOutput(b.now) }, 1000},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
@@ -378,7 +378,7 @@ func TestHomeIsTakenBack(t *testing.T) {
 				case "place":
 					placements[s.id], _ = b.place(turn(7, 1000), s.at)
 				case "fail":
-					p.Fail(CauseError, false, b.now)
+					p.Fail(CauseError, BlameNone, b.now)
 				case "succeed":
 					p.FirstOutput(b.now)
 				}
@@ -420,11 +420,11 @@ func TestIndexIsTakenBack(t *testing.T) {
 		{"success", func(b *bed, p *Placement) { p.End(CauseEnd, b.now) }, 10},
 		{"error", func(b *bed, p *Placement) { p.End(CauseError, b.now) }, 4},
 		{"retried", func(b *bed, p *Placement) { p.End(CauseRetried, b.now) }, 4},
-		{"failed without blame", func(b *bed, p *Placement) { p.Fail(CauseError, false, b.now) }, 4},
-		{"failed twice", func(b *bed, p *Placement) { p.Fail(CauseError, true, b.now); p.End(CauseRetried, b.now) }, 4},
+		{"failed without blame", func(b *bed, p *Placement) { p.Fail(CauseError, BlameNone, b.now) }, 4},
+		{"failed twice", func(b *bed, p *Placement) { p.Fail(CauseError, BlameFailure, b.now); p.End(CauseRetried, b.now) }, 4},
 		{"canceled", func(b *bed, p *Placement) { p.End(CauseCanceled, b.now) }, 10},
 		{"error after output", func(b *bed, p *Placement) { p.FirstOutput(b.now); p.End(CauseError, b.now) }, 10},
-		{"output after the error", func(b *bed, p *Placement) { p.Fail(CauseError, true, b.now); p.FirstOutput(b.now) }, 4},
+		{"output after the error", func(b *bed, p *Placement) { p.Fail(CauseError, BlameFailure, b.now); p.FirstOutput(b.now) }, 4},
 		{"a sibling that succeeds", func(b *bed, p *Placement) {
 			b.serve(prompt(2560, blocks))
 			p.End(CauseError, b.now)
@@ -472,7 +472,7 @@ func TestRequestsThatDoNotPrefill(t *testing.T) {
 		{"end", func(b *bed, p *Placement) { p.End(CauseEnd, b.now) }},
 		{"first output and end", func(b *bed, p *Placement) { p.FirstOutput(b.now); p.End(CauseEnd, b.now) }},
 		{"canceled", func(b *bed, p *Placement) { p.End(CauseCanceled, b.now) }},
-		{"failed without blame", func(b *bed, p *Placement) { p.Fail(CauseError, false, b.now); p.End(CauseEnd, b.now) }},
+		{"failed without blame", func(b *bed, p *Placement) { p.Fail(CauseError, BlameNone, b.now); p.End(CauseEnd, b.now) }},
 	}
 	for _, test := range ends {
 		t.Run(test.name, func(t *testing.T) {
@@ -530,10 +530,10 @@ func TestBlame(t *testing.T) {
 		{"error", func(b *bed, p *Placement) { p.End(CauseError, b.now) }, 1},
 		{"retried", func(b *bed, p *Placement) { p.End(CauseRetried, b.now) }, 1},
 		{"error after output", func(b *bed, p *Placement) { p.FirstOutput(b.now); p.End(CauseError, b.now) }, 1},
-		{"failed and ended with an error", func(b *bed, p *Placement) { p.Fail(CauseError, true, b.now); p.End(CauseError, b.now) }, 1},
-		{"failed without blame and ended with an error", func(b *bed, p *Placement) { p.Fail(CauseError, false, b.now); p.End(CauseError, b.now) }, 0},
+		{"failed and ended with an error", func(b *bed, p *Placement) { p.Fail(CauseError, BlameFailure, b.now); p.End(CauseError, b.now) }, 1},
+		{"failed without blame and ended with an error", func(b *bed, p *Placement) { p.Fail(CauseError, BlameNone, b.now); p.End(CauseError, b.now) }, 0},
 		{"ended twice", func(b *bed, p *Placement) { p.End(CauseEnd, b.now); p.End(CauseError, b.now) }, 0},
-		{"failed after its end", func(b *bed, p *Placement) { p.End(CauseEnd, b.now); p.Fail(CauseError, true, b.now) }, 0},
+		{"failed after its end", func(b *bed, p *Placement) { p.End(CauseEnd, b.now); p.Fail(CauseError, BlameFailure, b.now) }, 0},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {

@@ -66,10 +66,11 @@ func (p *Placement) FirstOutput(now time.Time) bool {
 	if p.failed || !p.reservation.Open() {
 		return false
 	}
+	p.Progress(now)
 	if !p.request.Silent && p.request.Prefills && !p.learned {
 		p.upstream.totals.FirstOutput.observe(now.Sub(p.reservation.Started()))
 	}
-	p.learn()
+	p.learn(now)
 	f.served = 0
 	if !f.ledger.FirstOutput(&p.reservation, f.onInferred) {
 		return false
@@ -87,8 +88,9 @@ func (p *Placement) FirstOutput(now time.Time) bool {
 // Fail releases the prefill tokens and takes back what the placement has
 // taught the session and the prefix index, unless output was shown before. The
 // request stays in flight until [Placement.End]. With blame the upstream keeps
-// the load of the request for a while, so that failing fast draws nothing.
-func (p *Placement) Fail(c Cause, blame bool, now time.Time) {
+// the load of the request for a while, so that failing fast draws nothing, and
+// is chosen last for a time if it fails more than others.
+func (p *Placement) Fail(c Cause, blame Blame, now time.Time) {
 	f := p.fleet
 	if f == nil {
 		return
@@ -114,9 +116,9 @@ func (p *Placement) End(c Cause, now time.Time) {
 	}
 	switch {
 	case c == CauseError || c == CauseRetried:
-		p.fail(c, true, now)
+		p.fail(c, BlameFailure, now)
 	case c == CauseEnd && !p.failed:
-		p.learn()
+		p.learn(now)
 		if p.request.Prefills {
 			f.ledger.Completed(now.Sub(p.reservation.Started()))
 		}
@@ -124,6 +126,10 @@ func (p *Placement) End(c Cause, now time.Time) {
 	if f.ledger.Close(&p.reservation) {
 		p.upstream.totals.Releases[c]++
 		p.upstream.meter.Spoil(p.upstream.counters.Waiting(), now)
+	}
+	p.upstream.health.leave(p)
+	if p.request.streams() {
+		p.upstream.streams--
 	}
 	if p.named != nil {
 		f.sessions.End(p.named, now)
@@ -134,13 +140,17 @@ func (p *Placement) End(c Cause, now time.Time) {
 
 // learn makes the request the session's last successful one and what it
 // recorded a fact. The caller holds the lock.
-func (p *Placement) learn() {
+func (p *Placement) learn(now time.Time) {
 	if p.learned {
 		return
 	}
 	p.learned = true
 	blocks := p.request.Blocks
 	p.request.Blocks = nil
+	if p.request.Prefills {
+		p.upstream.health.succeed(p.reservation.Started(), now)
+		p.fleet.noteService(p.request.Model, p.upstream, now)
+	}
 	p.upstream.engine.Predicted(p.cached)
 	if p.owner != 0 {
 		p.upstream.index.Settle()
@@ -164,15 +174,13 @@ func (p *Placement) learn() {
 }
 
 // fail does the work of [Placement.Fail]. The caller holds the lock.
-func (p *Placement) fail(c Cause, blame bool, now time.Time) {
+func (p *Placement) fail(c Cause, blame Blame, now time.Time) {
 	f := p.fleet
 	if p.failed || !p.reservation.Open() {
 		return
 	}
 	p.failed = true
-	if blame {
-		f.ledger.Failed(p.upstream.counters, now)
-	}
+	f.blame(p, blame, now)
 	if f.ledger.Release(&p.reservation) {
 		p.upstream.totals.Releases[c]++
 		p.upstream.meter.Spoil(p.upstream.counters.Waiting(), now)

@@ -20,6 +20,7 @@ func (f *Fleet) Observe(name string, r engines.Report, now time.Time, valid time
 	if !ok {
 		return
 	}
+	u.health.refused = time.Time{}
 	if u.engine.Observe(r, u.counters.TakePeak(), now, valid) {
 		u.index.Clear()
 	}
@@ -31,6 +32,17 @@ func (f *Fleet) ScrapeFailed(name string) {
 	defer f.mu.Unlock()
 	if u, ok := f.upstreams[name]; ok {
 		u.totals.ScrapeErrors++
+	}
+}
+
+// Probed takes in that the named upstream was asked for something that costs it
+// nothing, and whether it has answered at all. An upstream that has failed is
+// tried with a request again once it has.
+func (f *Fleet) Probed(name string, answered bool, now time.Time) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if u, ok := f.upstreams[name]; ok {
+		u.health.probe(answered, now)
 	}
 }
 

@@ -101,7 +101,13 @@ type Request struct {
 
 	// Silent says that the response shows nothing before it is complete.
 	Silent bool
+
+	// Watched says that [Placement.Progress] tells what comes of the response.
+	Watched bool
 }
+
+// streams reports that the response shows its progress.
+func (r *Request) streams() bool { return r.Watched && r.Prefills && !r.Silent }
 
 // Reason says why a request was placed where it is. The set is closed; it is
 // the `reason` label of the metrics and the placeholder's value.

@@ -20,6 +20,11 @@ const (
 	full
 	// unlisted ones do not list the model, and the policy prefers those that do.
 	unlisted
+	// cooling ones have failed more than others, and were not seen to have
+	// recovered.
+	cooling
+	// suspect ones have shown nothing on any stream while others answer.
+	suspect
 	// asleep ones answer when somebody wakes them.
 	asleep
 	// drained ones are to get nothing new.
@@ -30,24 +35,37 @@ const (
 	foreign
 )
 
-var standingNames = [...]string{"available", "full", "unlisted", "asleep", "drained", "tried", "foreign"}
+var standingNames = [...]string{"available", "full", "unlisted", "cooling_down", "suspect", "asleep", "drained", "tried", "foreign"}
 
-// state is the standing of the upstream for any request.
-func (u *upstream) state(now time.Time) standing {
+// States are the values of [UpstreamView.State].
+func States() []string {
+	return []string{
+		standingNames[fit], standingNames[full], standingNames[cooling], standingNames[suspect],
+		standingNames[asleep], standingNames[drained],
+	}
+}
+
+// state is the standing of the upstream for any request. othersAnswer says that
+// another upstream is not silent.
+func (u *upstream) state(othersAnswer bool, now time.Time) standing {
 	switch {
 	case u.drained:
 		return drained
 	case u.engine.Asleep(now):
 		return asleep
-	case u.engine.Full(now):
+	case u.suspect(othersAnswer, now):
+		return suspect
+	case u.health.cooling(now):
+		return cooling
+	case u.engine.Full(now), u.health.refuses(now):
 		return full
 	}
 	return fit
 }
 
 // standing is the standing of the upstream for a request.
-func (u *upstream) standing(req *Request, o *Options, now time.Time) standing {
-	s := u.state(now)
+func (u *upstream) standing(req *Request, o *Options, othersAnswer bool, now time.Time) standing {
+	s := u.state(othersAnswer, now)
 	if len(req.Tried) > 0 && slices.Contains(req.Tried, u.counters.Name()) {
 		s = tried
 	}
@@ -64,12 +82,30 @@ func (u *upstream) standing(req *Request, o *Options, now time.Time) standing {
 // home where it is full and they are not. The slice is good until the next
 // placement. The caller holds the lock.
 func (f *Fleet) stand(req *Request, home string, pool *Pool, usable []int, o *Options, now time.Time) []int {
-	best := foreign
+	silent := 0
+	for _, at := range usable {
+		if pool.upstreams[at].silent(now) {
+			silent++
+		}
+	}
+	best, failing := foreign, 0
 	f.standings = f.standings[:0]
 	for _, at := range usable {
-		s := pool.upstreams[at].standing(req, o, now)
+		s := pool.upstreams[at].standing(req, o, silent < len(usable), now)
 		f.standings = append(f.standings, s)
 		best = min(best, s)
+		if s == cooling {
+			failing++
+		}
+	}
+	if 2*failing > len(usable) {
+		// what most of them suffer from is none of their faults
+		best = fit
+		for i, s := range f.standings {
+			if s == cooling {
+				f.standings[i] = fit
+			}
+		}
 	}
 	f.positions = f.positions[:0]
 	for i, s := range f.standings {

@@ -44,8 +44,8 @@ type UpstreamView struct {
 	// and PrefixCapacity how many there is room for.
 	PrefixBlocks, PrefixCapacity int
 
-	// State is what speaks against the upstream for any request: "available",
-	// "full", "asleep" or "drained".
+	// State is what speaks against the upstream for any request: one of
+	// [States].
 	State string
 
 	// Others is the load from elsewhere, in requests, and Report the last
@@ -78,6 +78,12 @@ func (f *Fleet) View(now time.Time) View {
 		Upstreams: make([]UpstreamView, 0, len(f.upstreams)),
 	}
 	rates := f.rates()
+	silent := 0
+	for _, u := range f.upstreams {
+		if u.silent(now) {
+			silent++
+		}
+	}
 	for name, u := range f.upstreams {
 		if u.listed <= 0 && u.counters.Idle() && now.Sub(u.seen) > exportedFor {
 			continue
@@ -85,7 +91,7 @@ func (f *Fleet) View(now time.Time) View {
 		report, reported := u.engine.Report()
 		rate := u.meter.Rate()
 		v.Upstreams = append(v.Upstreams, UpstreamView{
-			State:          standingNames[u.state(now)],
+			State:          standingNames[u.state(silent < len(f.upstreams), now)],
 			Others:         u.engine.Others(now),
 			Report:         report,
 			Reported:       reported,

@@ -1,0 +1,77 @@
+// SPDX-FileCopyrightText: The Caddy LLM authors
+// SPDX-License-Identifier: Apache-2.0
+
+package fleet
+
+import "time"
+
+// Blame says how far an upstream answers for a failed dispatch.
+type Blame uint8
+
+const (
+	// BlameNone is for what is wrong with the request or its client.
+	BlameNone Blame = iota
+	// BlameFailure is for no answer, or one that another upstream might have
+	// made better.
+	BlameFailure
+	// BlameDenied is for an upstream that does not know the model or the
+	// client: it is a failure where another one has served the model lately,
+	// and nobody's fault where none has.
+	BlameDenied
+	// BlameFull is for an upstream that has no room for the request. It is
+	// full until its next report.
+	BlameFull
+)
+
+// servedFor is how long a model that an upstream has served counts as served.
+const servedFor = time.Minute
+
+// service is where and when a model was last served.
+type service struct {
+	upstream *upstream
+	at       time.Time
+}
+
+// noteService notes that u has served the model. The caller holds the lock.
+func (f *Fleet) noteService(model string, u *upstream, now time.Time) {
+	if f.services == nil {
+		f.services = make(map[string]service)
+	}
+	if _, ok := f.services[model]; ok || len(f.services) < maxModels {
+		f.services[model] = service{u, now}
+	}
+}
+
+// blame notes a failed dispatch to p's upstream. The caller holds the lock.
+func (f *Fleet) blame(p *Placement, b Blame, now time.Time) {
+	u := p.upstream
+	switch b {
+	case BlameNone:
+		return
+	case BlameDenied:
+		last, ok := f.services[p.request.Model]
+		if !ok || last.upstream == u || now.Sub(last.at) > servedFor {
+			return
+		}
+	case BlameFull:
+		u.health.refuse(now)
+		f.ledger.Failed(u.counters, now)
+		return
+	case BlameFailure:
+	}
+	f.ledger.Failed(u.counters, now)
+	good, bad := f.outcomes(u, now)
+	u.health.fail(good, bad, now)
+}
+
+// outcomes adds up what dispatches to the other upstreams came to lately. The
+// caller holds the lock.
+func (f *Fleet) outcomes(except *upstream, now time.Time) (good, bad float64) {
+	for _, u := range f.upstreams {
+		if u != except {
+			good += u.health.good.at(now)
+			bad += u.health.bad.at(now)
+		}
+	}
+	return good, bad
+}
