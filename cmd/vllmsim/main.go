@@ -94,9 +94,15 @@ func parse(args []string, output io.Writer) (listen string, cfg vllmsim.ServerCo
 	flags.IntVar(&cfg.Engine.BatchTokens, "max-num-batched-tokens", 8192, "tokens that one step computes at most")
 	flags.Float64Var(&cfg.Engine.PrefillRate, "prefill-rate", 12_000, "prefill tokens per second")
 	flags.Float64Var(&cfg.Engine.Jitter, "jitter", 0, "share by which step times vary, 0 to 1")
+	flags.IntVar(&cfg.DataParallel, "data-parallel-size", 1, "engines behind the address")
 	flags.IntVar(&cfg.MaxModelTokens, "max-model-len", 262_144, "context length in tokens")
 	flags.IntVar(&cfg.OutputTokens, "output-tokens", 64, "length of an answer without a limit")
 	flags.IntVar(&cfg.MaxOutputTokens, "max-output-tokens", 1024, "length of the longest answer")
+	flags.Float64Var(&cfg.BytesPerToken, "bytes-per-token", 4, "bytes of text in a token, 1 to 100")
+	flags.BoolVar(&cfg.PromptTokensDetails, "enable-prompt-tokens-details", false, "tell in usage what was cached")
+	flags.BoolVar(&cfg.ForceIncludeUsage, "enable-force-include-usage", false, "end every stream with its usage")
+	flags.BoolVar(&cfg.OldMetricNames, "old-metric-names", false, "name the metrics as vLLM 0.9 does")
+	flags.StringVar(&cfg.APIKey, "api-key", "", "`key` that requests to /v1 must bear")
 	if err := flags.Parse(args); err != nil {
 		return "", cfg, fmt.Errorf("parsing flags: %w", err)
 	}
@@ -105,6 +111,13 @@ func parse(args []string, output io.Writer) (listen string, cfg vllmsim.ServerCo
 	}
 	if cfg.Speed <= 0 {
 		return "", cfg, errors.New("speed must be positive")
+	}
+	if cfg.DataParallel < 1 {
+		return "", cfg, errors.New("data-parallel-size must be positive")
+	}
+	// not a number compares false
+	if !(cfg.BytesPerToken >= 1 && cfg.BytesPerToken <= 100) {
+		return "", cfg, errors.New("bytes-per-token must be 1 to 100")
 	}
 	return listen, cfg, nil
 }

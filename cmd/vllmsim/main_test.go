@@ -22,7 +22,12 @@ func TestParse(t *testing.T) {
 	}{
 		{"", ""},
 		{"-listen :9 -speed 10 -model a,b -model c -kv-tokens 1000 -seed 4 -max-num-seqs 8", ""},
+		{"-data-parallel-size 2 -bytes-per-token 3.5 -old-metric-names -api-key k -enable-prompt-tokens-details " +
+			"-enable-force-include-usage", ""},
 		{"-speed 0", "speed must be positive"},
+		{"-data-parallel-size 0", "data-parallel-size must be positive"},
+		{"-bytes-per-token 0.5", "bytes-per-token must be 1 to 100"},
+		{"-bytes-per-token NaN", "bytes-per-token must be 1 to 100"},
 		{"-model a,,b", "empty model name"},
 		{"serve", `unexpected argument "serve"`},
 		{"-nothing", "not defined"},
@@ -35,6 +40,12 @@ func TestParse(t *testing.T) {
 			if listen != ":9" || cfg.Speed != 10 || !slices.Equal(cfg.Models, []string{"a", "b", "c"}) ||
 				cfg.Engine.KVTokens != 1000 || cfg.Engine.Seed != 4 || cfg.Engine.MaxSeqs != 8 {
 				t.Errorf("parse(%s) = %s, %+v", tc.args, listen, cfg)
+			}
+		}
+		if strings.Contains(tc.args, "-api-key") {
+			if cfg.DataParallel != 2 || cfg.BytesPerToken != 3.5 || !cfg.OldMetricNames || cfg.APIKey != "k" ||
+				!cfg.PromptTokensDetails || !cfg.ForceIncludeUsage {
+				t.Errorf("parse(%s) = %+v", tc.args, cfg)
 			}
 		}
 	}

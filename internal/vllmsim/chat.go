@@ -50,7 +50,7 @@ func (s *Server) chatCompletions(w http.ResponseWriter, r *http.Request, f Fault
 		return
 	}
 	list := in.conversation()
-	a := asked{model: in.Model, prompts: [][]byte{transcript(in.Tools, list)}, maxTokens: in.MaxCompletionTokens}
+	a := asked{model: in.Model, prompts: onePrompt(transcript(in.Tools, list)), maxTokens: in.MaxCompletionTokens}
 	if a.maxTokens == nil {
 		a.maxTokens = in.MaxTokens
 	}
@@ -60,13 +60,13 @@ func (s *Server) chatCompletions(w http.ResponseWriter, r *http.Request, f Fault
 		writeError(w, r, fail)
 		return
 	}
-	s.serve(w, r, f, g, in.Stream, &chatDialect{g, in.StreamOptions})
+	s.serve(w, r, f, g, in.Stream, &chatDialect{g, s.tellsUsage(in.StreamOptions)})
 }
 
 // chatDialect writes chat completions.
 type chatDialect struct {
 	*generation
-	options streamOptions
+	tellsUsage bool // a stream does
 }
 
 func (d *chatDialect) begin(*events) {}
@@ -93,7 +93,7 @@ func (d *chatDialect) last(e *events, _ int) {
 }
 
 func (d *chatDialect) end(e *events) {
-	if d.options.IncludeUsage {
+	if d.tellsUsage {
 		chunk := d.envelope("chat.completion.chunk", []object{})
 		chunk["usage"] = d.usage()
 		e.send("", chunk)

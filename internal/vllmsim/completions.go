@@ -23,13 +23,13 @@ func (s *Server) completions(w http.ResponseWriter, r *http.Request, f Fault) {
 		writeError(w, r, fail)
 		return
 	}
-	s.serve(w, r, f, g, in.Stream, &completionDialect{g, in.StreamOptions})
+	s.serve(w, r, f, g, in.Stream, &completionDialect{g, s.tellsUsage(in.StreamOptions)})
 }
 
 // completionDialect writes completions; it is the only one with several parts that stream.
 type completionDialect struct {
 	*generation
-	options streamOptions
+	tellsUsage bool // a stream does
 }
 
 func (d *completionDialect) begin(*events)      {}
@@ -44,7 +44,7 @@ func (d *completionDialect) last(e *events, i int) {
 }
 
 func (d *completionDialect) end(e *events) {
-	if d.options.IncludeUsage {
+	if d.tellsUsage {
 		chunk := d.envelope("text_completion", []object{})
 		chunk["usage"] = d.usage()
 		e.send("", chunk)

@@ -6,8 +6,8 @@
 // It has two layers. [Engine] is the model of vLLM's scheduler: a step loop with a token budget, chunked prefill, a
 // prefix cache of reference-counted blocks with LRU eviction, KV capacity and preemption. It is pure arithmetic: no
 // HTTP, no goroutine, no clock, so a laboratory can drive it in virtual time. [Server] puts the HTTP interface of
-// vLLM around one engine and drives it in real time, and [Host] gives a server a loopback address that can refuse
-// connections.
+// vLLM around one engine, or several data-parallel ones, and drives them in real time, and [Host] gives a server a
+// loopback address that can refuse connections.
 //
 // # What is modelled
 //
@@ -21,6 +21,6 @@
 //
 // # What is not modelled
 //
-// Attention cost that grows within a long prefill, speculative decoding, CPU overhead between steps, data-parallel
-// ranks, LoRA, KV offloading, and what a model would say: output is a deterministic string of four-letter tokens.
+// Attention cost that grows within a long prefill, speculative decoding, CPU overhead between steps,
+// the cost of LoRA adapters, KV offloading, how the steps of data-parallel ranks wait for each other, and what a model would say: output is a deterministic string of four-letter tokens.
 package vllmsim

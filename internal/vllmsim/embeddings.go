@@ -28,7 +28,7 @@ func (s *Server) embeddings(w http.ResponseWriter, r *http.Request, f Fault) {
 	a := asked{model: in.Model, prompts: in.Input, embed: true}
 	if len(in.Messages) > 0 {
 		chat := chatRequest{Messages: in.Messages}
-		a.prompts = [][]byte{transcript(nil, chat.conversation())}
+		a.prompts = onePrompt(transcript(nil, chat.conversation()))
 	}
 	g, fail := s.plan(r, "embd-", a)
 	if fail != nil {
@@ -36,8 +36,8 @@ func (s *Server) embeddings(w http.ResponseWriter, r *http.Request, f Fault) {
 		return
 	}
 	d := &embeddingsDialect{generation: g, base64: in.Format == "base64"}
-	for _, text := range a.prompts {
-		d.vectors = append(d.vectors, embed(text))
+	for _, prompt := range a.prompts {
+		d.vectors = append(d.vectors, embed(prompt.text))
 	}
 	s.serve(w, r, f, g, false, d)
 }

@@ -43,6 +43,23 @@ const (
 	MetricsZeros MetricsFault = "zeros"
 	// MetricsGarbage is status 200 and bytes that are no metrics.
 	MetricsGarbage MetricsFault = "garbage"
+	// MetricsHuge serves the metrics and goes on with series of no meaning, 50 MB in all.
+	MetricsHuge MetricsFault = "huge"
+)
+
+// ModelsFault is what goes wrong with /v1/models.
+type ModelsFault string
+
+// The models faults.
+const (
+	// ModelsFine serves the list.
+	ModelsFine ModelsFault = ""
+	// ModelsMissing is status 404.
+	ModelsMissing ModelsFault = "missing"
+	// ModelsError is status 500.
+	ModelsError ModelsFault = "error"
+	// ModelsGarbage is status 200 and bytes that are no JSON.
+	ModelsGarbage ModelsFault = "garbage"
 )
 
 // Fault is everything that is wrong with a server. The zero value is a sound server.
@@ -70,11 +87,17 @@ type Fault struct {
 
 	// Metrics spoils /metrics.
 	Metrics MetricsFault `json:"metrics,omitempty"`
-	// MetricsDelayMillis is how long /metrics takes. Default 0.
+	// MetricsDelayMillis is how long /metrics takes. Default 0. The wait ends with the client or the server.
 	MetricsDelayMillis int `json:"metrics_delay_ms,omitempty"`
+	// Report makes /metrics lie, except for the pages of MetricsFrozen, MetricsZeros and MetricsGarbage. What it points
+	// to must not change while it is in force.
+	Report Report `json:"report,omitzero"`
+
+	// Models spoils /v1/models, and nothing else knows of it.
+	Models ModelsFault `json:"models,omitempty"`
 }
 
-// valid reports whether the two kinds are known.
+// valid reports whether the three kinds are known.
 func (f Fault) valid() bool {
 	switch f.Request {
 	case FaultNone, FaultStatus, FaultErrorEvent, FaultHangAfterHeaders, FaultHangBeforeHeaders,
@@ -83,7 +106,12 @@ func (f Fault) valid() bool {
 		return false
 	}
 	switch f.Metrics {
-	case MetricsFine, MetricsMissing, MetricsError, MetricsFrozen, MetricsZeros, MetricsGarbage:
+	case MetricsFine, MetricsMissing, MetricsError, MetricsFrozen, MetricsZeros, MetricsGarbage, MetricsHuge:
+	default:
+		return false
+	}
+	switch f.Models {
+	case ModelsFine, ModelsMissing, ModelsError, ModelsGarbage:
 		return true
 	default:
 		return false
@@ -93,7 +121,7 @@ func (f Fault) valid() bool {
 // SetFault replaces the fault in force; Fault{} repairs the server. It affects requests that arrive afterwards, and
 // the engine from its next step on. Unknown kinds do nothing.
 func (s *Server) SetFault(f Fault) {
-	frozen := s.metricsPage(s.driver.stats())
+	frozen := s.reportedPage(s.Fault().Report)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	asleep := s.fault.Sleep
@@ -102,8 +130,8 @@ func (s *Server) SetFault(f Fault) {
 		s.frozen = frozen
 	}
 	s.fault = f
-	s.driver.pause(f.Stall || f.Sleep)
-	s.driver.with(func(e *Engine) {
+	s.ranks.pause(f.Stall || f.Sleep)
+	s.ranks.with(func(e *Engine) {
 		e.SetSlowdown(f.Slow)
 		if f.Sleep && !asleep {
 			e.DropCache()

@@ -23,27 +23,27 @@ func (s *Server) generate(w http.ResponseWriter, r *http.Request, f Fault) {
 	}
 	a := asked{model: in.Model, maxTokens: in.Sampling.MaxTokens, ids: true}
 	if len(in.TokenIDs) > 0 {
-		a.prompts = [][]byte{idBytes(in.TokenIDs)}
+		a.prompts = promptList{{idBytes(in.TokenIDs), true}}
 	}
 	g, fail := s.plan(r, "generate-tokens-", a)
 	if fail != nil {
 		writeError(w, r, fail)
 		return
 	}
-	s.serve(w, r, f, g, in.Stream, &generateDialect{g, in.StreamOptions})
+	s.serve(w, r, f, g, in.Stream, &generateDialect{g, s.tellsUsage(in.StreamOptions)})
 }
 
 // generateDialect writes token ids in place of text.
 type generateDialect struct {
 	*generation
-	options streamOptions
+	tellsUsage bool // a stream does
 }
 
 func (d *generateDialect) begin(*events)      {}
 func (d *generateDialect) first(*events, int) {}
 
 func (d *generateDialect) token(e *events, _ int, text string) {
-	e.send("", d.body(tokenIDs([]byte(text)), nil))
+	e.send("", d.body([]uint32{tokenID(text)}, nil))
 }
 
 func (d *generateDialect) last(e *events, _ int) {
@@ -51,7 +51,7 @@ func (d *generateDialect) last(e *events, _ int) {
 }
 
 func (d *generateDialect) end(e *events) {
-	if d.options.IncludeUsage {
+	if d.tellsUsage {
 		e.send("", object{"request_id": d.id, "choices": []object{}, "usage": d.usage()})
 	}
 	e.done()
@@ -59,7 +59,7 @@ func (d *generateDialect) end(e *events) {
 
 func (d *generateDialect) whole() any {
 	p := d.parts[0]
-	out := d.body(tokenIDs([]byte(p.text)), p.finish)
+	out := d.body(p.ids(), p.finish)
 	out["usage"] = d.usage()
 	return out
 }

@@ -31,7 +31,7 @@ type part struct {
 // asked is what a request wants of the engine, in any of the APIs.
 type asked struct {
 	model     string
-	prompts   [][]byte
+	prompts   promptList
 	maxTokens *int    // limit of each answer, or nil
 	embed     bool    // no answer at all
 	ids       bool    // the answer is token ids
@@ -47,33 +47,29 @@ func (s *Server) plan(r *http.Request, prefix string, a asked) (*generation, *ap
 	if len(a.prompts) == 0 {
 		return nil, badRequest("Field required: the prompt is missing")
 	}
-	g := &generation{id: s.newID(r, prefix), model: model, created: time.Now().Unix(), details: !s.cfg.NoUsageDetails}
+	g := &generation{id: s.newID(r, prefix), model: model, created: time.Now().Unix(), details: s.cfg.PromptTokensDetails}
 	for i, text := range a.prompts {
-		p := newPrompt(model, text, s.cfg.Engine.BlockTokens)
+		p := s.prompt(model, text)
 		answer, fail := s.answerTo(p, a)
 		if fail != nil {
 			return nil, fail
 		}
 		said := []byte(answer.text)
 		if a.ids {
-			said = idBytes(tokenIDs(said))
+			said = idBytes(answer.ids())
 		}
 		g.parts = append(g.parts, &part{answer: answer, request: p.request(fmt.Sprintf("%s-%d", g.id, i), answer, said)})
 	}
 	return g, nil
 }
 
-// served returns the name of the model that a request means.
-func (s *Server) served(name string) (string, *apiError) {
-	if name == "" {
-		return s.cfg.Models[0], nil
+// prompt returns a text as the engine sees it.
+func (s *Server) prompt(model string, t promptText) prompt {
+	d := newDensity(s.cfg.BytesPerToken)
+	if t.ids {
+		d = idDensity
 	}
-	for _, m := range s.cfg.Models {
-		if m == name {
-			return m, nil
-		}
-	}
-	return "", noModel(name)
+	return newPrompt(model, t.text, d, s.cfg.Engine.BlockTokens)
 }
 
 // answerTo decides what the model says.
@@ -87,7 +83,9 @@ func (s *Server) answerTo(p prompt, a asked) (answer, *apiError) {
 		return answer{finish: "stop"}, nil
 	}
 	if a.forced != nil {
-		return *a.forced, nil
+		call := *a.forced
+		call.density, call.tokens = p.density, p.cover(len(call.text))
+		return call, nil
 	}
 	tokens, finish := s.cfg.OutputTokens, "stop"
 	if a.maxTokens != nil {
@@ -123,6 +121,11 @@ func (g *generation) counts() (prompt, cached, output int) {
 		output += p.sent
 	}
 	return prompt, cached, output
+}
+
+// tellsUsage reports whether a stream of the older OpenAI APIs ends with its usage.
+func (s *Server) tellsUsage(wanted streamOptions) bool {
+	return wanted.IncludeUsage || s.cfg.ForceIncludeUsage
 }
 
 // usage returns the usage object of the OpenAI APIs that are older than responses.

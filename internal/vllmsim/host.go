@@ -16,6 +16,7 @@ import (
 type Host struct {
 	server *Server
 	addr   string
+	open   *connections
 
 	mu     sync.Mutex
 	http   *http.Server  // nil while connections are refused
@@ -28,7 +29,7 @@ func NewHost(s *Server) (*Host, error) {
 	if err != nil {
 		return nil, fmt.Errorf("listening on loopback: %w", err)
 	}
-	h := &Host{server: s, addr: listener.Addr().String()}
+	h := &Host{server: s, addr: listener.Addr().String(), open: newConnections()}
 	h.serve(listener)
 	return h, nil
 }
@@ -60,6 +61,7 @@ func (h *Host) Start() error {
 // serve accepts connections in a goroutine that Stop ends.
 func (h *Host) serve(listener net.Listener) {
 	server := NewHTTPServer(h.server)
+	server.ConnState = h.open.track
 	served := make(chan struct{})
 	h.http, h.served = server, served
 	go func() {
@@ -79,6 +81,13 @@ func (h *Host) Stop() {
 	_ = h.http.Close()
 	<-h.served
 	h.http = nil
+}
+
+// Restart does what a crash and an immediate start of the process do: every connection is reset, those that are idle
+// too, and then [Server.Restart]. The address accepts connections throughout, unless the host is stopped.
+func (h *Host) Restart() {
+	h.open.reset()
+	h.server.Restart()
 }
 
 // Close stops the host for good and closes its server.

@@ -5,21 +5,6 @@ package vllmsim
 
 import "net/http"
 
-// models serves GET /v1/models.
-func (s *Server) models(w http.ResponseWriter, _ *http.Request) {
-	s.mu.Lock()
-	created := s.started.Unix()
-	s.mu.Unlock()
-	list := make([]object, len(s.cfg.Models))
-	for i, name := range s.cfg.Models {
-		list[i] = object{
-			"id": name, "object": "model", "created": created, "owned_by": "vllm", "root": s.cfg.Models[0],
-			"parent": nil, "max_model_len": s.cfg.MaxModelTokens, "permission": []object{},
-		}
-	}
-	writeJSON(w, http.StatusOK, object{"object": "list", "data": list})
-}
-
 // health serves /health and /ping: an empty body, and status 200 even while the engine hangs.
 func (s *Server) health(w http.ResponseWriter, _ *http.Request) {
 	if status := s.Fault().Health; status != 0 {
@@ -61,7 +46,7 @@ func (s *Server) tokenize(w http.ResponseWriter, r *http.Request) {
 		writeError(w, r, badRequest("Field required: prompt or messages"))
 		return
 	}
-	ids := tokenIDs(text)
+	ids := newDensity(s.cfg.BytesPerToken).ids(string(text))
 	writeJSON(w, http.StatusOK, object{
 		"count": len(ids), "max_model_len": s.cfg.MaxModelTokens, "tokens": ids, "token_strs": nil,
 	})

@@ -44,7 +44,7 @@ func (s *Server) messages(w http.ResponseWriter, r *http.Request, f Fault) {
 	list := in.conversation()
 	g, fail := s.plan(r, "msg_", asked{
 		model:     in.Model,
-		prompts:   [][]byte{transcript(in.Tools, list)},
+		prompts:   onePrompt(transcript(in.Tools, list)),
 		maxTokens: in.MaxTokens,
 		forced:    forcedCall(in.Tools, in.ToolChoice, list),
 	})
@@ -66,7 +66,7 @@ func (s *Server) countTokens(w http.ResponseWriter, r *http.Request) {
 		writeError(w, r, fail)
 		return
 	}
-	p := newPrompt(model, transcript(in.Tools, in.conversation()), s.cfg.Engine.BlockTokens)
+	p := s.prompt(model, promptText{text: transcript(in.Tools, in.conversation())})
 	writeJSON(w, http.StatusOK, object{"input_tokens": p.tokens, "context_management": nil})
 }
 

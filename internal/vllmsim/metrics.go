@@ -5,8 +5,8 @@ package vllmsim
 
 import (
 	"fmt"
+	"io"
 	"net/http"
-	"strings"
 	"time"
 )
 
@@ -14,6 +14,7 @@ import (
 func (s *Server) metrics(w http.ResponseWriter, r *http.Request) {
 	f := s.Fault()
 	pause(r.Context(), f.MetricsDelayMillis)
+	cutIfGone(r.Context())
 	var page string
 	switch f.Metrics {
 	case MetricsMissing:
@@ -27,83 +28,90 @@ func (s *Server) metrics(w http.ResponseWriter, r *http.Request) {
 		page = s.frozen
 		s.mu.Unlock()
 	case MetricsZeros:
-		page = s.metricsPage(Stats{})
+		page = s.metricsPage(make([]Stats, s.cfg.DataParallel))
 	case MetricsGarbage:
 		page = "\x00\xff<html>{\"vllm:num_requests_running\": }\nvllm:num_requests_waiting{engine=\"0 NaN\n"
 	default:
-		page = s.metricsPage(s.driver.stats())
+		page = s.reportedPage(f.Report)
 	}
 	w.Header().Set("Content-Type", "text/plain; version=0.0.4; charset=utf-8")
-	_, _ = w.Write([]byte(page))
+	_, _ = io.WriteString(w, page)
+	if f.Metrics == MetricsHuge {
+		writeFiller(r.Context(), w, hugePage-len(page))
+		cutIfGone(r.Context())
+	}
 }
 
-// exposition writes the text format of Prometheus.
-type exposition struct {
-	strings.Builder
-	labels string // of every series but a few
+// reportedPage writes what the engines report under an override.
+func (s *Server) reportedPage(over Report) string {
+	return s.metricsPage(over.apply(s.ranks.stats()))
 }
 
-// family writes the head of a metric; series of it follow.
-func (x *exposition) family(name, kind, help string) {
-	fmt.Fprintf(x, "# HELP %s %s\n# TYPE %s %s\n", name, help, name, kind)
-}
-
-// series writes one value. labels go in front of the common ones.
-func (x *exposition) series(name, labels string, value float64) {
-	fmt.Fprintf(x, "%s{%s%s} %v\n", name, labels, x.labels, value)
-}
-
-func (x *exposition) gauge(name, help string, value float64) {
-	x.family(name, "gauge", help)
-	x.series(name, "", value)
-}
-
-// counter writes a counter with the ending that Prometheus clients give it.
-func (x *exposition) counter(name, help string, value int64) {
-	x.family(name, "counter", help)
-	x.series(name+"_total", "", float64(value))
-}
-
-// metricsPage writes what an engine with these numbers reports.
-func (s *Server) metricsPage(st Stats) string {
+// metricsPage writes what engines with these numbers report.
+func (s *Server) metricsPage(engines []Stats) string {
 	s.mu.Lock()
-	started, asleep := s.started, s.fault.Sleep
+	started, asleep, model := s.started, s.fault.Sleep, s.catalog.label()
 	s.mu.Unlock()
 
-	x := &exposition{labels: fmt.Sprintf("engine=\"%d\",model_name=%q", s.cfg.EngineIndex, s.cfg.Models[0])}
+	x := &exposition{engines: engines}
+	for i := range engines {
+		x.labels = append(x.labels, fmt.Sprintf("engine=\"%d\",model_name=%q", s.cfg.EngineIndex+i, model))
+	}
 	x.family("process_start_time_seconds", "gauge", "Start time of the process since unix epoch in seconds.")
 	fmt.Fprintf(x, "process_start_time_seconds %.3f\n", float64(started.UnixNano())/float64(time.Second))
 
-	x.gauge("vllm:num_requests_running", "Number of requests in model execution batches.", float64(st.Running))
-	x.gauge("vllm:num_requests_waiting", "Number of requests waiting to be processed.", float64(st.Waiting))
-	x.gauge("vllm:kv_cache_usage_perc", "KV-cache usage. 1 means 100 percent usage.", st.KVUsage)
-
-	x.family("vllm:engine_sleep_state", "gauge", "Engine sleep state; awake = 0 means engine is sleeping.")
-	x.series("vllm:engine_sleep_state", `sleep_state="awake",`, truth(!asleep))
-	x.series("vllm:engine_sleep_state", `sleep_state="weights_offloaded",`, truth(asleep))
-	x.series("vllm:engine_sleep_state", `sleep_state="discard_all",`, 0)
-
-	x.counter("vllm:prefix_cache_queries", "Prefix cache queries, in number of tokens.", st.PrefixQueries)
-	x.counter("vllm:prefix_cache_hits", "Prefix cache hits, in number of cached tokens.", st.PrefixHits)
-	x.counter("vllm:num_preemptions", "Cumulative number of preemptions from the engine.", st.Preemptions)
-	x.counter("vllm:prompt_tokens", "Number of prefill tokens processed.", st.PromptTokens)
-	x.counter("vllm:prompt_tokens_cached", "Number of cached prompt tokens.", st.CachedTokens)
-	x.family("vllm:prompt_tokens_by_source", "counter", "Number of prompt tokens by source.")
-	for source, tokens := range sources(st) {
-		x.series("vllm:prompt_tokens_by_source_total", fmt.Sprintf("source=%q,", source), float64(tokens))
+	running := func(st Stats) float64 { return float64(st.Running) }
+	x.gauge("vllm:num_requests_running", "Number of requests in model execution batches.", running)
+	waiting := func(st Stats) float64 { return float64(st.Waiting) }
+	x.gauge("vllm:num_requests_waiting", "Number of requests waiting to be processed.", waiting)
+	x.counter("vllm:num_preemptions", "Cumulative number of preemptions from the engine.",
+		func(st Stats) int64 { return st.Preemptions })
+	x.counter("vllm:prompt_tokens", "Number of prefill tokens processed.",
+		func(st Stats) int64 { return st.PromptTokens })
+	x.counter("vllm:generation_tokens", "Number of generation tokens processed.",
+		func(st Stats) int64 { return st.GeneratedTokens })
+	if s.cfg.OldMetricNames {
+		x.cache("vllm:gpu_cache_usage_perc", "vllm:gpu_prefix_cache")
+	} else {
+		x.cache("vllm:kv_cache_usage_perc", "vllm:prefix_cache")
+		x.sources()
+		x.sleep(asleep)
 	}
-	x.counter("vllm:generation_tokens", "Number of generation tokens processed.", st.GeneratedTokens)
 	x.cacheConfig(s.cfg)
 	return x.String()
 }
 
-// sources yields where prompt tokens came from, in a fixed order.
-func sources(st Stats) func(yield func(string, int64) bool) {
-	return func(yield func(string, int64) bool) {
-		_ = yield("local_compute", st.PromptTokens-st.CachedTokens) &&
-			yield("local_cache_hit", st.CachedTokens) &&
-			yield("external_kv_transfer", 0)
+// cache writes what became of the KV cache, whose metrics were renamed.
+func (x *exposition) cache(usage, prefix string) {
+	x.gauge(usage, "KV-cache usage. 1 means 100 percent usage.", func(st Stats) float64 { return st.KVUsage })
+	x.counter(prefix+"_queries", "Prefix cache queries, in number of tokens.",
+		func(st Stats) int64 { return st.PrefixQueries })
+	x.counter(prefix+"_hits", "Prefix cache hits, in number of cached tokens.",
+		func(st Stats) int64 { return st.PrefixHits })
+}
+
+// sources writes where prompt tokens came from.
+func (x *exposition) sources() {
+	cached := func(st Stats) float64 { return float64(st.CachedTokens) }
+	x.counter("vllm:prompt_tokens_cached", "Number of cached prompt tokens.",
+		func(st Stats) int64 { return st.CachedTokens })
+	x.family("vllm:prompt_tokens_by_source", "counter", "Number of prompt tokens by source.")
+	name := "vllm:prompt_tokens_by_source_total"
+	x.series(name, `source="local_compute",`, func(st Stats) float64 { return float64(st.PromptTokens - st.CachedTokens) })
+	x.series(name, `source="local_cache_hit",`, cached)
+	x.series(name, `source="external_kv_transfer",`, always(0))
+}
+
+// sleep writes whether the engines are awake.
+func (x *exposition) sleep(asleep bool) {
+	awake, offloaded := 1.0, 0.0
+	if asleep {
+		awake, offloaded = 0, 1
 	}
+	x.family("vllm:engine_sleep_state", "gauge", "Engine sleep state; awake = 0 means engine is sleeping.")
+	x.series("vllm:engine_sleep_state", `sleep_state="awake",`, always(awake))
+	x.series("vllm:engine_sleep_state", `sleep_state="weights_offloaded",`, always(offloaded))
+	x.series("vllm:engine_sleep_state", `sleep_state="discard_all",`, always(0))
 }
 
 // cacheConfig writes vllm:cache_config_info, which has no model_name.
@@ -114,14 +122,9 @@ func (x *exposition) cacheConfig(c ServerConfig) {
 	if c.Engine.NoPrefixCache {
 		caching = "False"
 	}
-	fmt.Fprintf(x, "%s{block_size=\"%d\",cache_dtype=\"auto\",enable_prefix_caching=%q,engine=\"%d\","+
-		"gpu_memory_utilization=\"0.9\",num_gpu_blocks=\"%d\"} 1.0\n",
-		name, c.Engine.BlockTokens, caching, c.EngineIndex, c.Engine.KVTokens/c.Engine.BlockTokens)
-}
-
-func truth(b bool) float64 {
-	if b {
-		return 1
+	for i := range x.engines {
+		fmt.Fprintf(x, "%s{block_size=\"%d\",cache_dtype=\"auto\",enable_prefix_caching=%q,engine=\"%d\","+
+			"gpu_memory_utilization=\"0.9\",num_gpu_blocks=\"%d\"} 1.0\n",
+			name, c.Engine.BlockTokens, caching, c.EngineIndex+i, c.Engine.KVTokens/c.Engine.BlockTokens)
 	}
-	return 0
 }

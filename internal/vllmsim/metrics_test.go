@@ -11,16 +11,22 @@ import (
 	"time"
 )
 
-// series reads /metrics into values by series.
-func series(t *testing.T, h *Host) map[string]string {
+// page reads /metrics.
+func page(t *testing.T, h *Host) string {
 	t.Helper()
 	resp := mustSend(t, h, http.MethodGet, "/metrics", "")
-	page, err := io.ReadAll(resp.Body)
+	text, err := io.ReadAll(resp.Body)
 	if err != nil || resp.StatusCode != 200 {
 		t.Fatalf("GET /metrics = %d, %v", resp.StatusCode, err)
 	}
+	return string(text)
+}
+
+// series reads /metrics into values by series.
+func series(t *testing.T, h *Host) map[string]string {
+	t.Helper()
 	values := map[string]string{}
-	for line := range strings.Lines(string(page)) {
+	for line := range strings.Lines(page(t, h)) {
 		line = strings.TrimSpace(line)
 		if i := strings.LastIndexByte(line, ' '); i > 0 && !strings.HasPrefix(line, "#") {
 			values[line[:i]] = line[i+1:]
@@ -97,5 +103,63 @@ func TestMetricsFaults(t *testing.T) {
 	begin := time.Now()
 	if got := series(t, h)[tokens]; got != "10" || time.Since(begin) < 40*time.Millisecond {
 		t.Errorf("delayed: %s tokens after %v, want 10 after 40ms", got, time.Since(begin))
+	}
+}
+
+func TestOldMetricNames(t *testing.T) {
+	h := newTestHost(t, ServerConfig{OldMetricNames: true})
+	for range 2 {
+		call200(t, h, "/v1/completions", `{"prompt":"`+strings.Repeat("word", 100)+`","max_tokens":5}`)
+	}
+	const l = `{engine="0",model_name="sim-model"}`
+	m := series(t, h)
+	for name, want := range map[string]string{
+		"vllm:gpu_cache_usage_perc":           "0",
+		"vllm:gpu_prefix_cache_queries_total": "200",
+		"vllm:gpu_prefix_cache_hits_total":    "96",
+		"vllm:prompt_tokens_total":            "200",
+		"vllm:generation_tokens_total":        "10",
+		"vllm:num_requests_running":           "0",
+		"vllm:kv_cache_usage_perc":            "",
+		"vllm:prefix_cache_queries_total":     "",
+		"vllm:prompt_tokens_cached_total":     "",
+	} {
+		if got := m[name+l]; got != want {
+			t.Errorf("%s = %q, want %q", name, got, want)
+		}
+	}
+	for _, name := range []string{"by_source", "sleep_state"} {
+		if strings.Contains(page(t, h), name) {
+			t.Errorf("the page of an old server has %s", name)
+		}
+	}
+}
+
+func TestReport(t *testing.T) {
+	h := newTestHost(t, ServerConfig{DataParallel: 2})
+	const l = `{engine="1",model_name="sim-model"}`
+	h.Server().SetFault(Fault{Report: Report{KVUsage: new(0.97), Running: new(3), Waiting: new(0)}})
+	m := series(t, h)
+	if m["vllm:kv_cache_usage_perc"+l] != "0.97" || m["vllm:num_requests_running"+l] != "3" || m["vllm:num_requests_waiting"+l] != "0" {
+		t.Errorf("metrics %v, want what the report says", m)
+	}
+	if s := h.Server().Stats(); s != (Stats{}) {
+		t.Errorf("Stats() = %+v, want the truth", s)
+	}
+
+	// a page that freezes has the lie of its time
+	h.Server().SetFault(Fault{Metrics: MetricsFrozen, Report: Report{Running: new(9)}})
+	if got := series(t, h)["vllm:num_requests_running"+l]; got != "3" {
+		t.Errorf("frozen: %s running, want 3", got)
+	}
+	h.Server().SetFault(Fault{})
+	if got := series(t, h)["vllm:num_requests_running"+l]; got != "0" {
+		t.Errorf("repaired: %s running, want 0", got)
+	}
+	if status, _ := callJSON(t, h, http.MethodPost, "/sim/fault", `{"report":{"waiting":7}}`); status != 200 {
+		t.Fatalf("POST /sim/fault = %d", status)
+	}
+	if got := series(t, h)["vllm:num_requests_waiting"+l]; got != "7" {
+		t.Errorf("over HTTP: %s waiting, want 7", got)
 	}
 }

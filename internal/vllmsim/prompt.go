@@ -4,13 +4,9 @@
 package vllmsim
 
 import (
-	"encoding/binary"
 	"encoding/json"
 	"errors"
 )
-
-// bytesPerToken is the tokenizer: a token is four bytes of text, or one token id.
-const bytesPerToken = 4
 
 // The 64-bit FNV-1a hash, written out because a chain needs its state after every block.
 const (
@@ -27,34 +23,37 @@ func fnv[T string | []byte](h uint64, text T) uint64 {
 
 // prompt is a text as the engine sees it: a length and a chain of blocks.
 type prompt struct {
-	tokens     int
-	blocks     []uint64
-	blockBytes int
-	size       int    // bytes of text
-	state      uint64 // hash of everything
+	density
+	tokens      int
+	blocks      []uint64
+	blockTokens int
+	size        int    // bytes of text
+	state       uint64 // hash of everything
 }
 
 // newPrompt cuts a text into blocks. The chain starts with the model's name, so models share nothing.
-func newPrompt(model string, text []byte, blockTokens int) prompt {
-	p := prompt{blockBytes: blockTokens * bytesPerToken, state: fnv(fnvOffset, model+"\x00")}
+func newPrompt(model string, text []byte, d density, blockTokens int) prompt {
+	p := prompt{density: d, blockTokens: blockTokens, state: fnv(fnvOffset, model+"\x00")}
 	p.blocks = p.extend(text)
 	p.state = fnv(p.state, text)
 	p.size = len(text)
-	p.tokens = max(p.size/bytesPerToken, 1)
+	p.tokens = max(d.tokens(p.size), 1)
 	return p
 }
 
 // extend returns the names of the blocks that more text completes.
 func (p prompt) extend(text []byte) []uint64 {
 	var chain []uint64
-	h, filled := p.state, p.size%p.blockBytes
-	for len(text) >= p.blockBytes-filled {
-		h = fnv(h, text[:p.blockBytes-filled])
-		text = text[p.blockBytes-filled:]
-		filled = 0
+	h, read := p.state, p.size
+	for k := p.density.tokens(p.size)/p.blockTokens + 1; ; k++ {
+		missing := p.bytes(k*p.blockTokens) - read
+		if len(text) < missing {
+			return chain
+		}
+		h = fnv(h, text[:missing])
+		text, read = text[missing:], read+missing
 		chain = append(chain, h)
 	}
-	return chain
 }
 
 // request returns the engine's view of the prompt and of an answer that a next prompt may repeat as said.
@@ -68,56 +67,45 @@ func (p prompt) request(id string, a answer, said []byte) *Request {
 	}
 }
 
-// promptList is the prompt or input field of the older APIs: a string, strings, token ids, or lists of token ids. Each
-// element is one prompt as bytes, a token id being four of them.
-type promptList [][]byte
+// promptText is one prompt as bytes.
+type promptText struct {
+	text []byte
+	ids  bool // they are token ids
+}
+
+// promptList is the prompt or input field of the older APIs: a string, strings, token ids, or lists of token ids.
+type promptList []promptText
+
+// onePrompt returns the list of a prompt that is text.
+func onePrompt(text []byte) promptList { return promptList{{text: text}} }
 
 // UnmarshalJSON accepts the four shapes; null is an empty list.
 func (l *promptList) UnmarshalJSON(data []byte) error {
 	var text *string
 	if json.Unmarshal(data, &text) == nil {
 		if text != nil {
-			*l = promptList{[]byte(*text)}
+			*l = onePrompt([]byte(*text))
 		}
 		return nil
 	}
 	var texts []string
 	if json.Unmarshal(data, &texts) == nil {
 		for _, t := range texts {
-			*l = append(*l, []byte(t))
+			*l = append(*l, promptText{text: []byte(t)})
 		}
 		return nil
 	}
 	var ids []uint32
 	if json.Unmarshal(data, &ids) == nil {
-		*l = promptList{idBytes(ids)}
+		*l = promptList{{idBytes(ids), true}}
 		return nil
 	}
 	var lists [][]uint32
 	if json.Unmarshal(data, &lists) == nil {
 		for _, ids := range lists {
-			*l = append(*l, idBytes(ids))
+			*l = append(*l, promptText{idBytes(ids), true})
 		}
 		return nil
 	}
 	return errors.New("a prompt is a string, a list of strings, a list of token ids, or a list of such lists")
-}
-
-// idBytes writes token ids as text.
-func idBytes(ids []uint32) []byte {
-	text := make([]byte, 0, len(ids)*bytesPerToken)
-	for _, id := range ids {
-		text = binary.LittleEndian.AppendUint32(text, id)
-	}
-	return text
-}
-
-// tokenIDs reads text as token ids of a vocabulary of 150,000.
-func tokenIDs(text []byte) []uint32 {
-	ids := make([]uint32, 0, len(text)/bytesPerToken)
-	for len(text) >= bytesPerToken {
-		ids = append(ids, uint32(fnv(fnvOffset, text[:bytesPerToken])%150_000))
-		text = text[bytesPerToken:]
-	}
-	return ids
 }

@@ -18,7 +18,7 @@ func chatPrompt(t *testing.T, model, body string) prompt {
 	if err := json.Unmarshal([]byte(body), &in); err != nil {
 		t.Fatal(err)
 	}
-	return newPrompt(model, transcript(in.Tools, in.conversation()), 4)
+	return newPrompt(model, transcript(in.Tools, in.conversation()), newDensity(4), 4)
 }
 
 func TestPromptIdentity(t *testing.T) {
@@ -45,19 +45,19 @@ func TestPromptIdentity(t *testing.T) {
 
 func TestPromptChain(t *testing.T) {
 	text := []byte(strings.Repeat("0123456789abcdef", 9) + "tail!")
-	whole := newPrompt("m", text, 4)
+	whole := newPrompt("m", text, newDensity(4), 4)
 	if whole.tokens != 37 || len(whole.blocks) != 9 {
 		t.Fatalf("%d tokens in %d blocks, want 37 in 9", whole.tokens, len(whole.blocks))
 	}
 	for cut := range text {
-		head := newPrompt("m", text[:cut], 4)
+		head := newPrompt("m", text[:cut], newDensity(4), 4)
 		if got := slices.Concat(head.blocks, head.extend(text[cut:])); !slices.Equal(got, whole.blocks) {
 			t.Fatalf("cut at %d, the chain is %x, want %x", cut, got, whole.blocks)
 		}
 	}
 	other := slices.Clone(text)
 	other[20]++ // in the second block
-	if got := newPrompt("m", other, 4).blocks; got[0] != whole.blocks[0] || got[1] == whole.blocks[1] || got[8] == whole.blocks[8] {
+	if got := newPrompt("m", other, newDensity(4), 4).blocks; got[0] != whole.blocks[0] || got[1] == whole.blocks[1] || got[8] == whole.blocks[8] {
 		t.Errorf("a change in block 1 gives %x, want only block 0 of %x", got, whole.blocks)
 	}
 }
@@ -67,8 +67,8 @@ func TestMediaCostsAFixedNumberOfTokens(t *testing.T) {
 		return chatPrompt(t, "m", `{"messages":[{"role":"user","content":[{"type":"image_url","image_url":{"url":"`+url+`"}}]}]}`)
 	}
 	small, large := with("data:x"), with("data:"+strings.Repeat("x", 100_000))
-	if small.tokens != large.tokens || small.tokens < mediaTokens || small.tokens > mediaTokens+20 {
-		t.Errorf("%d and %d tokens, want about %d each", small.tokens, large.tokens, mediaTokens)
+	if small.tokens != large.tokens || small.tokens < mediaBytes/4 || small.tokens > mediaBytes/4+20 {
+		t.Errorf("%d and %d tokens, want about %d each", small.tokens, large.tokens, mediaBytes/4)
 	}
 	if small.state == large.state {
 		t.Error("different images are the same prompt")
@@ -111,7 +111,7 @@ func TestNextTurnFindsTheLast(t *testing.T) {
 		},
 	} {
 		t.Run(tc.path, func(t *testing.T) {
-			h := newTestHost(t, ServerConfig{})
+			h := newTestHost(t, ServerConfig{PromptTokensDetails: true})
 			body := func(turns ...string) string {
 				return `{"` + tc.limit + `":40,"` + tc.field + `":[` + strings.Join(turns, ",") + `]}`
 			}
@@ -127,21 +127,6 @@ func TestNextTurnFindsTheLast(t *testing.T) {
 				t.Errorf("next turn has %d of %v tokens cached, want %d", got, tc.prompt(second), known/16*16)
 			}
 		})
-	}
-}
-
-func TestUsageDetailsOff(t *testing.T) {
-	h := newTestHost(t, ServerConfig{NoUsageDetails: true})
-	for range 2 {
-		v := call200(t, h, "/v1/chat/completions", `{`+hello+`}`)
-		if got := at(t, v, "usage", "prompt_tokens_details"); got != nil {
-			t.Errorf("prompt_tokens_details = %v, want null", got)
-		}
-		m := call200(t, h, "/v1/messages", `{"max_tokens":1,`+hello+`}`)
-		usage, _ := m["usage"].(map[string]any)
-		if _, ok := usage["cache_read_input_tokens"]; ok || usage["input_tokens"] != 10.0 {
-			t.Errorf("usage = %v, want 10 input tokens and no details", usage)
-		}
 	}
 }
 

@@ -68,7 +68,7 @@ func (s *Server) createResponse(w http.ResponseWriter, r *http.Request, f Fault)
 		if in.Instructions != nil {
 			rendered = append([]message{{"system", contentText(in.Instructions)}}, list...)
 		}
-		a.prompts = [][]byte{transcript(in.Tools, rendered)}
+		a.prompts = onePrompt(transcript(in.Tools, rendered))
 	}
 	g, fail := s.plan(r, "resp_", a)
 	if fail != nil {

@@ -36,7 +36,7 @@ func TestResponsesStream(t *testing.T) {
 }
 
 func TestResponsesAreRemembered(t *testing.T) {
-	h := newTestHost(t, ServerConfig{})
+	h := newTestHost(t, ServerConfig{PromptTokensDetails: true})
 	text := strings.Repeat("remember this. ", 30)
 	first := call200(t, h, "/v1/responses", `{"input":"`+text+`","instructions":"be kind"}`)
 	id, _ := first["id"].(string)

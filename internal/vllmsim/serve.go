@@ -62,13 +62,14 @@ func (s *Server) follow(ctx context.Context, g *generation, e *events, d dialect
 	for i, p := range g.parts {
 		requests[i] = p.request
 	}
-	c, err := s.driver.start(ctx, requests...)
+	rank := s.ranks.next()
+	c, err := rank.start(ctx, requests...)
 	if err != nil {
 		return err
 	}
-	defer s.driver.abort(c)
+	defer rank.abort(c)
 	for left := len(g.parts); left > 0; {
-		news, err := s.driver.next(ctx, c)
+		news, err := rank.next(ctx, c)
 		if err != nil {
 			return err
 		}

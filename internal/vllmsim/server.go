@@ -8,6 +8,7 @@ import (
 	"context"
 	"io"
 	"net/http"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -16,10 +17,11 @@ import (
 // maxBody is the largest request body that is read.
 const maxBody = 256 << 20
 
-// Server is the HTTP interface of vLLM around one engine. It is safe for concurrent use. Close ends its goroutine.
+// Server is the HTTP interface of vLLM around one engine, or several that share its address. It is safe for concurrent
+// use. Close ends its goroutines.
 type Server struct {
 	cfg      ServerConfig
-	driver   *driver
+	ranks    *ranks
 	routes   *http.ServeMux
 	log      *requestLog
 	store    *responseStore
@@ -29,7 +31,8 @@ type Server struct {
 
 	mu      sync.Mutex
 	fault   Fault
-	frozen  string    // what /metrics says under MetricsFrozen
+	frozen  string // what /metrics says under MetricsFrozen
+	catalog *catalog
 	started time.Time // of the process that the server pretends to be
 	life    context.Context
 	kill    context.CancelFunc // ends life
@@ -41,9 +44,10 @@ func NewServer(cfg ServerConfig) *Server {
 	cfg = cfg.withDefaults()
 	s := &Server{
 		cfg:     cfg,
-		driver:  newDriver(cfg.Engine, cfg.Speed),
+		ranks:   newRanks(cfg),
 		log:     newRequestLog(cfg.RecordBodies),
 		store:   newResponseStore(),
+		catalog: &catalog{models: cfg.Models},
 		started: time.Now(),
 	}
 	s.life, s.kill = context.WithCancel(context.Background())
@@ -58,23 +62,27 @@ func (s *Server) Close() {
 	s.closed = true
 	s.kill()
 	s.mu.Unlock()
-	s.driver.close()
+	s.ranks.close()
 	s.tasks.Wait()
 }
 
 // Config returns the config with defaults filled in.
 func (s *Server) Config() ServerConfig { return s.cfg }
 
-// Stats returns the engine's numbers as of the end of the last step, like /metrics.
-func (s *Server) Stats() Stats { return s.driver.stats() }
+// Stats returns the engine's numbers as of the end of the last step, like /metrics. Those of several engines are added
+// up, and KVUsage is the share of all their blocks.
+func (s *Server) Stats() Stats { return sum(s.ranks.stats()) }
 
-// WithEngine runs f while no step begins and no request enters or leaves. f must not keep the engine or call the
-// server.
-func (s *Server) WithEngine(f func(*Engine)) { s.driver.with(f) }
+// RankStats returns the numbers of each engine, in the order of their numbers.
+func (s *Server) RankStats() []Stats { return s.ranks.stats() }
+
+// WithEngine runs f while no step begins and no request enters or leaves, once for each engine in the order of their
+// numbers. f must not keep the engine or call the server.
+func (s *Server) WithEngine(f func(*Engine)) { s.ranks.with(f) }
 
 // Restart does what a crash and a new start of the process do: requests in flight are cut off, the cache, the counters
 // and the stored responses are empty, the process has a new start time. Faults stay. Connections that are idle stay
-// open; [Host.Stop] and [Host.Start] close them too.
+// open; [Host.Restart] resets them too.
 func (s *Server) Restart() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -85,7 +93,7 @@ func (s *Server) Restart() {
 	s.life, s.kill = context.WithCancel(context.Background())
 	// /metrics shows milliseconds, and two starts must differ
 	s.started = later(time.Now(), s.started.Add(10*time.Millisecond))
-	s.driver.restart()
+	s.ranks.restart()
 	s.store.clear()
 }
 
@@ -156,9 +164,22 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if err != nil || ctx.Err() != nil {
 		panic(http.ErrAbortHandler)
 	}
+	if !s.authorized(r) {
+		writeJSON(w, http.StatusUnauthorized, object{"error": "Unauthorized"})
+		return
+	}
 	r = r.WithContext(ctx)
 	r.Body = io.NopCloser(bytes.NewReader(body))
 	s.routes.ServeHTTP(w, r)
+}
+
+// authorized reports whether a request has the key that its path asks for.
+func (s *Server) authorized(r *http.Request) bool {
+	if s.cfg.APIKey == "" || !strings.HasPrefix(r.URL.Path, "/v1") {
+		return true
+	}
+	scheme, key, _ := strings.Cut(r.Header.Get("Authorization"), " ")
+	return strings.EqualFold(scheme, "Bearer") && key == s.cfg.APIKey
 }
 
 // prompted wraps an endpoint that needs the engine: it counts the request and lets the fault in force spoil it.

@@ -6,7 +6,6 @@ package vllmsim
 import (
 	"context"
 	"encoding/json"
-	"net"
 	"net/http"
 	"time"
 )
@@ -53,13 +52,17 @@ func hang(ctx context.Context) {
 	panic(http.ErrAbortHandler)
 }
 
+// cutIfGone cuts the connection if the client has left or the process that would go on to answer has ended.
+func cutIfGone(ctx context.Context) {
+	if ctx.Err() != nil {
+		panic(http.ErrAbortHandler)
+	}
+}
+
 // reset closes the connection with a TCP reset where that is possible, and never returns.
 func reset(w http.ResponseWriter) {
 	if conn, _, err := http.NewResponseController(w).Hijack(); err == nil {
-		if tcp, ok := conn.(*net.TCPConn); ok {
-			_ = tcp.SetLinger(0)
-		}
-		_ = conn.Close()
+		abort(conn)
 	}
 	panic(http.ErrAbortHandler)
 }

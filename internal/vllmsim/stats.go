@@ -24,6 +24,26 @@ type Stats struct {
 	Preemptions, Steps, Finished int64
 }
 
+// sum returns the numbers of engines of one size together: KVUsage is the share of all their blocks.
+func sum(list []Stats) Stats {
+	var total Stats
+	for _, s := range list {
+		total.Running += s.Running
+		total.Waiting += s.Waiting
+		total.KVUsage += s.KVUsage / float64(len(list))
+		total.PrefillTokens += s.PrefillTokens
+		total.PromptTokens += s.PromptTokens
+		total.CachedTokens += s.CachedTokens
+		total.GeneratedTokens += s.GeneratedTokens
+		total.PrefixQueries += s.PrefixQueries
+		total.PrefixHits += s.PrefixHits
+		total.Preemptions += s.Preemptions
+		total.Steps += s.Steps
+		total.Finished += s.Finished
+	}
+	return total
+}
+
 // Stats returns the engine's numbers.
 func (e *Engine) Stats() Stats {
 	s := e.stats

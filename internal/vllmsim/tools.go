@@ -5,7 +5,8 @@ package vllmsim
 
 import "encoding/json"
 
-// forcedCall returns the tool call that a request forces the model to make, or nil. A tool is called in answer to the
+// forcedCall returns the tool call that a request forces the model to make, or nil; how many tokens it takes is left
+// open. A tool is called in answer to the
 // user only, so that a client that sends the tool's result gets text. It understands all APIs.
 func forcedCall(tools []any, choice any, conversation []message) *answer {
 	if len(conversation) == 0 || conversation[len(conversation)-1].role != "user" {
@@ -18,13 +19,7 @@ func forcedCall(tools []any, choice any, conversation []message) *answer {
 	for _, tool := range tools {
 		f := functionOf(tool)
 		if f.name != "" && (wanted == "" || wanted == f.name) {
-			args := f.arguments()
-			return &answer{
-				text:   args,
-				tokens: (len(args) + bytesPerToken - 1) / bytesPerToken,
-				finish: "tool_calls",
-				tool:   f.name,
-			}
+			return &answer{text: f.arguments(), finish: "tool_calls", tool: f.name}
 		}
 	}
 	return nil

@@ -10,8 +10,8 @@ import (
 	"strings"
 )
 
-// mediaTokens is what an image, a document or a sound costs.
-const mediaTokens = 1024
+// mediaBytes is the size of the text that stands for an image, a document or a sound: usually 1,024 tokens.
+const mediaBytes = 4096
 
 // message is one turn of a conversation as text.
 type message struct{ role, text string }
@@ -94,7 +94,7 @@ func partText(part map[string]any) string {
 		return contentText(part["content"])
 	case "image", "image_url", "input_image", "document", "file", "input_file", "input_audio", "audio_url", "video_url":
 		name := fmt.Sprintf("%016x", fnv(fnvOffset, canonical(part)))
-		return strings.Repeat(name, mediaTokens*bytesPerToken/len(name))
+		return strings.Repeat(name, mediaBytes/len(name))
 	default:
 		return canonical(part)
 	}
