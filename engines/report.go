@@ -27,21 +27,28 @@ type Report struct {
 	KVUsage Number
 
 	// KVTokens is how many tokens the KV cache holds, of all engines together.
+	// It is not 0 if it is known.
 	KVTokens Number
 
 	// Computed, Generated, PrefixQueries and PrefixHits are counters in
 	// tokens: prompt tokens that were prefilled, tokens that were put out, and
-	// prompt tokens looked for and found in the prefix cache.
+	// prompt tokens looked for and found in the prefix cache. Several engines
+	// are added up.
+	//
+	// Versions that do not tell prompt tokens by source count the cached ones
+	// in Computed too. Some count a request that waits in PrefixQueries and
+	// PrefixHits again and again.
 	Computed, Generated, PrefixQueries, PrefixHits Number
 
 	// Started is when the process started, in seconds of Unix time.
 	Started Number
 
-	// Asleep says that an engine is known to sleep.
+	// Asleep says that all engines behind the address are known to sleep.
 	Asleep bool
 
-	// Models are the models that the series are labelled with, in order.
-	// Adapters are not among them.
+	// Models are the models that the series are labelled with, in order and at
+	// most 64. Adapters are not among them, nor are other names that a model is
+	// served under.
 	Models []string
 }
 
@@ -56,10 +63,11 @@ type Model struct {
 
 // Usage is what a response says of its prompt.
 type Usage struct {
-	// PromptTokens is the length of the prompt, cached tokens included.
+	// PromptTokens is the length of the prompt, cached tokens included: from 1
+	// to 100 million.
 	PromptTokens int
 
-	// CachedTokens is how many of them came from the prefix cache. Engines
-	// leave it out by default.
+	// CachedTokens is how many of them came from the prefix cache, at most
+	// PromptTokens. Engines leave it out by default.
 	CachedTokens Number
 }
