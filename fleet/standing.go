@@ -32,6 +32,12 @@ const (
 
 var standingNames = [...]string{"available", "full", "unlisted", "asleep", "drained", "tried", "foreign"}
 
+// States are the names of the states that an upstream may be in, see
+// [UpstreamView]. The set is closed; it is the `state` label of the metrics.
+func States() []string {
+	return []string{standingNames[fit], standingNames[full], standingNames[asleep], standingNames[drained]}
+}
+
 // state is the standing of the upstream for any request.
 func (u *upstream) state(now time.Time) standing {
 	switch {

@@ -21,8 +21,8 @@ type View struct {
 	Sessions int
 
 	// Upstreams are those that a configuration lists, that a placement could
-	// have chosen within the last minute, or that have anything in flight, by
-	// name.
+	// have chosen within the last minute, that are drained, or that have
+	// anything in flight, by name.
 	Upstreams []UpstreamView
 }
 
@@ -44,8 +44,8 @@ type UpstreamView struct {
 	// and PrefixCapacity how many there is room for.
 	PrefixBlocks, PrefixCapacity int
 
-	// State is what speaks against the upstream for any request: "available",
-	// "full", "asleep" or "drained".
+	// State is what speaks against the upstream for any request, one of
+	// [States].
 	State string
 
 	// Others is the load from elsewhere, in requests, and Report the last
@@ -79,7 +79,7 @@ func (f *Fleet) View(now time.Time) View {
 	}
 	rates := f.rates()
 	for name, u := range f.upstreams {
-		if u.listed <= 0 && u.counters.Idle() && now.Sub(u.seen) > exportedFor {
+		if u.listed <= 0 && !u.drained && u.counters.Idle() && now.Sub(u.seen) > exportedFor {
 			continue
 		}
 		report, reported := u.engine.Report()
