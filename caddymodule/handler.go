@@ -177,6 +177,7 @@ func (a *attempt) finish(r *http.Request, w *responseWriter, err error) {
 	if cause == fleet.CauseError {
 		a.fail(fleet.CauseError, statusOf(w, err))
 	}
+	a.takeUsage(w, cause)
 	a.end(cause)
 	a.watched = false
 	if err != nil && w.status == 0 {
