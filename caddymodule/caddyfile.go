@@ -86,10 +86,17 @@ func (h *Handler) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 //	    eviction       <weight>
 //	    prefix_index   off
 //	    kv_tokens      <n>
+//	    models         list | prefer | off
 //	    prefill_ttl    <duration>
+//	    metrics        off | [<path>] {
+//	        interval <duration>
+//	        timeout  <duration>
+//	        port     <port>
+//	        header   <field> <value>
+//	    }
 //	}
 //
-// Everything has a default: see the fields of LoadAwareSelection.
+// Everything has a default: see the fields of LoadAwareSelection and Metrics.
 func (p *LoadAwareSelection) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 	d.Next() // consume policy name
 	if d.NextArg() {
@@ -133,8 +140,13 @@ func (p *LoadAwareSelection) unmarshalOption(d *caddyfile.Dispenser) error {
 		return parseValue(d, &p.DisablePrefixIndex, parseOff)
 	case "kv_tokens":
 		return parseValue(d, &p.KVTokens, parsePositive)
+	case "models":
+		return parseValue(d, &p.Models, parseModels)
 	case "prefill_ttl":
 		return parseValue(d, &p.PrefillTTL, parseDuration)
+	case "metrics":
+		p.Metrics = new(Metrics)
+		return p.Metrics.unmarshalCaddyfile(d)
 	}
 	return d.Errf("unrecognized option '%s'", d.Val())
 }

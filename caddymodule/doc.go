@@ -12,6 +12,9 @@
 // usage out of that and gives back what is still held, also when Caddy aborts
 // the stream by a panic.
 //
+// Beside the requests, a scraper asks the engines about themselves from the start
+// of its configuration to its end. Nothing in a request's path waits for it.
+//
 // Who owns what:
 //
 //   - The pool of fleets is process-wide and guards itself. A lease guards its
@@ -21,6 +24,9 @@
 //     that writes the response for it. The end of the request's context, which
 //     ends a placement where no handler is on the stack, comes from anywhere and
 //     goes through the placement alone.
+//   - Which policy scrapes an upstream is kept with the pooled fleet, behind a lock
+//     that is held while a report is given to the fleet, and never the other way
+//     round. A scrape target is touched by its own goroutine alone.
 //   - A policy's fields are read-only once it is provisioned, but for the pool
 //     it resolved last.
 package caddymodule

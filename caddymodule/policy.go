@@ -104,15 +104,28 @@ type LoadAwareSelection struct {
 	DisablePrefixIndex bool `json:"disable_prefix_index,omitempty"`
 
 	// KVTokens is how many tokens of prefix cache an upstream has, and the
-	// index remembers. vLLM logs it at its start as "GPU KV cache size". Too
-	// small a value forgets what is cached, too large a one trusts in what is
-	// evicted; both cost most when the cache is full. Policies of the same
-	// fleet should agree on it. Default: 4000000.
+	// index remembers. Set it where the cache is larger than what the engine
+	// reports, as with KV in the memory of the CPU. vLLM logs it at its start
+	// as "GPU KV cache size". Too small a value forgets what is cached, too
+	// large a one trusts in what is evicted; both cost most when the cache is
+	// full. Policies of the same fleet should agree on it. Default: 0, which is
+	// what the engine reports, and 4000000 while it does not.
 	KVTokens int `json:"kv_tokens,omitempty"`
+
+	// Models says what becomes of upstreams that do not list the model which a
+	// request asks for: with `list` they are no candidates unless no upstream
+	// lists it, with `prefer` they are chosen after those that do, with `off`
+	// models make no difference. An upstream whose models are not known is
+	// taken to serve them all. Default: `list`.
+	Models string `json:"models,omitempty"`
 
 	// PrefillTTL is how long a request may hold prefill tokens without any
 	// output. The request itself is counted until it ends. Default: 10m.
 	PrefillTTL caddy.Duration `json:"prefill_ttl,omitempty"`
+
+	// Metrics says how the engines are asked about themselves. By default they
+	// are asked for `/metrics` every second.
+	Metrics *Metrics `json:"metrics,omitempty"`
 
 	logger  *zap.Logger
 	options fleet.Options
@@ -123,6 +136,9 @@ type LoadAwareSelection struct {
 
 	lease lease
 	state *fleet.Fleet
+
+	// scraper asks the engines; nil where they are not asked
+	scraper *scraper
 
 	// pool is the pool of the last request; warned says that the missing
 	// handler was reported
@@ -149,10 +165,17 @@ func (p *LoadAwareSelection) Provision(ctx caddy.Context) error {
 	p.logger = ctx.Logger()
 	p.setDefaults()
 	p.headers = canonicalHeaders(p.SessionHeader)
-	p.listed = staticUpstreams(ctx)
+	proxy := proxyOf(ctx)
+	p.listed = staticUpstreams(proxy)
+	if err := p.scrapeOnceStarted(ctx, proxy); err != nil {
+		return err
+	}
 	p.lease.name = p.Fleet
 	p.state = p.lease.acquire()
 	p.state.List(p.listed)
+	if p.scraper != nil {
+		p.scraper.fleet, p.scraper.owners = p.state, p.lease.owners()
+	}
 	return nil
 }
 
@@ -164,6 +187,11 @@ func (p *LoadAwareSelection) setDefaults() {
 	if p.SessionHeader == nil {
 		p.SessionHeader = defaultSessionHeaders
 	}
+	if p.Metrics == nil {
+		p.Metrics = new(Metrics)
+	}
+	p.Metrics.setDefaults()
+	set(&p.Models, "list")
 	set(&p.SessionTTL, caddy.Duration(o.Sessions.TTL))
 	set(&p.MaxSessions, o.Sessions.Max)
 	set(&p.PrefillTTL, caddy.Duration(o.PrefillTTL))
@@ -176,6 +204,7 @@ func (p *LoadAwareSelection) setDefaults() {
 	o.PrefillTTL = time.Duration(p.PrefillTTL)
 	o.PrefixIndex = !p.DisablePrefixIndex
 	o.KVTokens = p.KVTokens
+	o.Models = modelsModes[p.Models]
 	p.options = o
 }
 
@@ -223,17 +252,25 @@ func (p *LoadAwareSelection) Validate() error {
 	if p.PrefillTTL <= 0 {
 		return fmt.Errorf("prefill_ttl must be positive")
 	}
-	return nil
+	if _, err := parseModels(p.Models); err != nil {
+		return fmt.Errorf("models %w", err)
+	}
+	return p.Metrics.validate()
 }
 
-// staticUpstreams returns the addresses that the policy's reverse proxy lists.
-func staticUpstreams(ctx caddy.Context) []string {
-	var proxy *reverseproxy.Handler
+// proxyOf returns the reverse proxy that a policy is provisioned for, nil if it
+// is none.
+func proxyOf(ctx caddy.Context) (proxy *reverseproxy.Handler) {
 	for _, module := range ctx.Modules() {
 		if h, ok := module.(*reverseproxy.Handler); ok {
 			proxy = h
 		}
 	}
+	return proxy
+}
+
+// staticUpstreams returns the addresses that a reverse proxy lists.
+func staticUpstreams(proxy *reverseproxy.Handler) []string {
 	if proxy == nil {
 		return nil
 	}
@@ -244,13 +281,15 @@ func staticUpstreams(ctx caddy.Context) []string {
 	return names
 }
 
-// Cleanup gives the policy's reference to the fleet back. Requests that it
-// placed keep theirs until they end.
+// Cleanup ends what the policy does in the background, waits for that, and gives
+// its reference to the fleet back. Requests that it placed keep theirs until
+// they end.
 func (p *LoadAwareSelection) Cleanup() error {
 	if p.state == nil {
 		return nil
 	}
 	p.cleanup.Do(func() {
+		p.scraper.stop()
 		p.state.Unlist(p.listed)
 		p.lease.release()
 	})

@@ -21,6 +21,7 @@ var fleets = caddy.NewUsagePool()
 // to the configuration that happened to make it.
 type pooledFleet struct {
 	*fleet.Fleet
+	scrapeOwners *scrapeOwners
 }
 
 // Destruct implements caddy.Destructor. A fleet is memory and nothing else.
@@ -34,7 +35,7 @@ type lease struct {
 
 	mu    sync.Mutex
 	refs  int
-	fleet *fleet.Fleet
+	value pooledFleet
 }
 
 // acquire returns the fleet and counts one reference. A policy may place a
@@ -45,12 +46,20 @@ func (l *lease) acquire() *fleet.Fleet {
 	if l.refs == 0 {
 		// the constructor cannot fail
 		value, _, _ := fleets.LoadOrNew(l.name, func() (caddy.Destructor, error) {
-			return pooledFleet{fleet.New(rand.Uint64)}, nil
+			return pooledFleet{fleet.New(rand.Uint64), newScrapeOwners()}, nil
 		})
-		l.fleet = value.(pooledFleet).Fleet
+		l.value = value.(pooledFleet)
 	}
 	l.refs++
-	return l.fleet
+	return l.value.Fleet
+}
+
+// owners says who scrapes the upstreams of the fleet, which the caller has
+// acquired.
+func (l *lease) owners() *scrapeOwners {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.value.scrapeOwners
 }
 
 // release takes one reference back.
@@ -59,7 +68,7 @@ func (l *lease) release() {
 	defer l.mu.Unlock()
 	l.refs--
 	if l.refs == 0 {
-		l.fleet = nil
+		l.value = pooledFleet{}
 		// the destructor cannot fail
 		_, _ = fleets.Delete(l.name)
 	}

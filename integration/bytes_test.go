@@ -54,7 +54,7 @@ const oddBody = "\t{ \"z\" : 1e400,\r\n\"stream\":true, \"model\":\"first\",\"mo
 // newRawUpstream starts an upstream that reads its requests itself.
 func newRawUpstream(t testing.TB, serve http.HandlerFunc) *upstream {
 	t.Helper()
-	u := &upstream{Server: httptest.NewServer(serve)}
+	u := &upstream{Server: httptest.NewServer(unscraped(serve))}
 	t.Cleanup(func() {
 		u.CloseClientConnections()
 		u.Close()

@@ -4,6 +4,7 @@
 package integration
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -31,6 +32,9 @@ type server struct {
 
 	// dead is an address that nobody listens on: {dead} in a Caddyfile
 	dead string
+
+	// log is where Caddy logs to, discard if it is empty
+	log string
 }
 
 // start runs Caddy with a Caddyfile in which {site0} to {site2} are free
@@ -97,13 +101,13 @@ func (s *server) caddyfile(body string) string {
 	skip_install_trust
 	metrics
 	log {
-		output discard
+		output %s
 	}
 	servers {
 		protocols h1 h2 h2c
 	}
 }
-`, s.admin)
+`, s.admin, cmp.Or(s.log, "discard"))
 	for i, site := range s.sites {
 		body = strings.ReplaceAll(body, fmt.Sprintf("{site%d}", i), "http://"+site)
 	}

@@ -22,8 +22,9 @@ type option struct {
 	good string
 	bad  []string
 
-	// list says that it takes any number of arguments
-	list bool
+	// list says that it takes any number of arguments, block that it takes a
+	// block, and repeats that it may be given again
+	list, block, repeats bool
 }
 
 var handlerOptions = []option{
@@ -44,7 +45,16 @@ var policyOptions = []option{
 	{name: "eviction", good: "1e3", bad: []string{"-1", "x", "nan", "infinity", "1e999", `""`}},
 	{name: "prefix_index", good: "off", bad: []string{"on", "OFF", `""`}},
 	{name: "kv_tokens", good: "100000", bad: []string{"0", "-1", "x", "1.5", "99999999999999999999", `""`}},
+	{name: "models", good: "prefer", bad: []string{"on", "LIST", "none", `""`}},
 	{name: "prefill_ttl", good: "5m", bad: []string{"0", "-1m", "x", "5", `""`}},
+	{name: "metrics", good: "/metrics?engine=1", bad: []string{"on", "OFF", "metrics", "http://a/metrics", "off off", "/%", `""`}, block: true},
+}
+
+var metricsOptions = []option{
+	{name: "interval", good: "100ms", bad: []string{"0", "-1s", "99ms", "x", "5", `""`}},
+	{name: "timeout", good: "1ms", bad: []string{"0", "0s", "-1s", "x", "5", `""`}},
+	{name: "port", good: "65535", bad: []string{"0", "-1", "65536", "x", "80-90", `""`}},
+	{name: "header", good: "Authorization {env.KEY}", bad: []string{"Authorization", `"" x`}, repeats: true},
 }
 
 // grammar is a directive or policy: what comes before its options and after.
@@ -56,6 +66,10 @@ type grammar struct {
 var grammars = []grammar{
 	{"handler", ":80 {\n\tllm_loadaware%s {\n", "\t}\n}\n", handlerOptions},
 	{"policy", ":80 {\n\treverse_proxy a:1 {\n\t\tlb_policy llm_loadaware%s {\n", "\t\t}\n\t}\n}\n", policyOptions},
+	{
+		"metrics", ":80 {\n\treverse_proxy a:1 {\n\t\tlb_policy llm_loadaware {\n\t\t\tmetrics /metrics%s {\n",
+		"\t\t\t}\n\t\t}\n\t}\n}\n", metricsOptions,
+	},
 }
 
 func adapt(text string) (string, error) {
@@ -122,12 +136,18 @@ func TestBadCaddyfiles(t *testing.T) {
 				}
 			})
 			t.Run(g.name+"/"+o.name+"/repeated", func(t *testing.T) {
+				if o.repeats {
+					return
+				}
 				refused(t, with(line, line), o.name, first+1)
 			})
 			t.Run(g.name+"/"+o.name+"/block", func(t *testing.T) {
 				refused(t, with(line+" {", "x", "}"), o.name, first, first+1)
 			})
 			t.Run(g.name+"/"+o.name+"/empty block", func(t *testing.T) {
+				if o.block {
+					return
+				}
 				refused(t, with(line+" {", "}"), o.name, first, first+1)
 			})
 			for _, bad := range o.bad {
@@ -140,11 +160,26 @@ func TestBadCaddyfiles(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				if !strings.Contains(config, `"`+o.name+`":`) && !strings.Contains(config, `"disable_`+o.name+`":true`) {
+				if !strings.Contains(config, `"`+o.name+`":`) && !strings.Contains(config, `"`+o.name+`s":`) && !strings.Contains(config, `"disable_`+o.name+`":true`) {
 					t.Errorf("adapted config has no %s: %s", o.name, config)
 				}
 			})
 		}
+	}
+}
+
+// What is wrong with metrics as a whole.
+func TestBadMetrics(t *testing.T) {
+	for _, test := range []struct{ name, text string }{
+		{"nothing", "metrics"},
+		{"an empty block and nothing else", "metrics {\n}"},
+		{"off with options", "metrics off {\ninterval 1s\n}"},
+		{"off with an empty block", "metrics off {\n}"},
+		{"off and a path", "metrics off /metrics"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			refused(t, ":80 {\n\treverse_proxy a:1 {\n\t\tlb_policy llm_loadaware {\n"+test.text+"\n}\n}\n}\n", "metrics", 4, 5)
+		})
 	}
 }
 
@@ -202,7 +237,16 @@ func TestGoodCaddyfiles(t *testing.T) {
 			eviction 1e3
 			prefix_index off
 			kv_tokens 100000
+			models prefer
 			prefill_ttl 1m30s
+			metrics /stats?all {
+				interval 500ms
+				timeout 2s
+				port 9
+				header Authorization "Bearer {env.KEY}"
+				header x-one 1
+				header X-One 2
+			}
 		}
 		lb_try_interval 1s
 	}
@@ -240,13 +284,39 @@ func TestGoodCaddyfiles(t *testing.T) {
 							"eviction": 1000,
 							"disable_prefix_index": true,
 							"kv_tokens": 100000,
-							"prefill_ttl": 90000000000
+							"models": "prefer",
+							"prefill_ttl": 90000000000,
+							"metrics": {
+								"path": "/stats?all",
+								"interval": 500000000,
+								"timeout": 2000000000,
+								"port": 9,
+								"headers": {"Authorization": ["Bearer {env.KEY}"], "X-One": ["1", "2"]}
+							}
 						},
 						"try_interval": 1000000000
 					},
 					"upstreams": [{"dial": "a:1"}]
 				}]}
 			]`,
+		},
+		{
+			name: "without metrics",
+			caddyfile: `:80 {
+	reverse_proxy a:1 {
+		lb_policy llm_loadaware {
+			metrics off
+			models off
+		}
+	}
+}`,
+			routes: `[{"handle": [{
+				"handler": "reverse_proxy",
+				"load_balancing": {"selection_policy": {
+					"policy": "llm_loadaware", "metrics": {"disabled": true}, "models": "off"
+				}},
+				"upstreams": [{"dial": "a:1"}]
+			}]}]`,
 		},
 		{
 			name: "order of directives",
@@ -361,6 +431,26 @@ func TestJSONConfigs(t *testing.T) {
 		{"policy", "disable_prefix_index", "off", false},
 		{"policy", "session_header", "X-One", false},
 		{"policy", "fleet", 1, false},
+		{"policy", "models", "all", false},
+		{"policy", "metrics", "off", false},
+		{"policy", "metrics", map[string]any{"path": "metrics"}, false},
+		{"policy", "metrics", map[string]any{"path": "/%"}, false},
+		{"policy", "metrics", map[string]any{"interval": "99ms"}, false},
+		{"policy", "metrics", map[string]any{"interval": -1}, false},
+		{"policy", "metrics", map[string]any{"timeout": -1}, false},
+		{"policy", "metrics", map[string]any{"port": -1}, false},
+		{"policy", "metrics", map[string]any{"port": 65536}, false},
+		{"policy", "metrics", map[string]any{"headers": map[string]any{"": []string{"x"}}}, false},
+		{"policy", "metrics", map[string]any{}, true},
+		{"policy", "metrics", map[string]any{"disabled": true}, true},
+		{"policy", "metrics", map[string]any{
+			"path": "/", "interval": "100ms", "timeout": 1, "port": 65535,
+			"headers": map[string]any{"authorization": []string{"{env.NO_SUCH_KEY}"}, "X-Empty": []string{}},
+		}, true},
+		{"policy", "models", "", true},
+		{"policy", "models", "list", true},
+		{"policy", "models", "prefer", true},
+		{"policy", "models", "off", true},
 
 		// zero is a value of its own for weights, and stands for the default
 		// where it could mean nothing else

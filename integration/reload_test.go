@@ -399,7 +399,8 @@ func TestMetrics(t *testing.T) {
 				t.Errorf("%s has no series for %s, only %v", name, u.address(), got)
 			}
 		}
-		if got[idle] != untouched {
+		// these upstreams have no metrics, and were asked for them or not yet
+		if got[idle] != untouched && name != "scrape_errors_total" {
 			t.Errorf("%s of the upstream without traffic = %d, want %d", name, got[idle], untouched)
 		}
 	}

@@ -19,8 +19,12 @@ type received struct {
 	body         string
 }
 
+// scraperAgent is the User-Agent of the policy's own questions.
+const scraperAgent = "caddy-llm_loadaware"
+
 // upstream is a server on loopback that records what it receives and answers as
-// the test says.
+// the test says. It is no vLLM: it has neither metrics nor a list of models, and
+// does not record that it was asked for them.
 type upstream struct {
 	*httptest.Server
 
@@ -33,7 +37,7 @@ type upstream struct {
 func newUpstream(t testing.TB, answer http.HandlerFunc) *upstream {
 	t.Helper()
 	u := &upstream{answer: answer}
-	u.Server = httptest.NewServer(http.HandlerFunc(u.serve))
+	u.Server = httptest.NewServer(unscraped(u.serve))
 	t.Cleanup(func() {
 		u.CloseClientConnections()
 		u.Close()
@@ -52,6 +56,18 @@ func (u *upstream) serve(w http.ResponseWriter, r *http.Request) {
 	answer := u.answer
 	u.mu.Unlock()
 	answer(w, r)
+}
+
+// unscraped answers the policy's own questions with status 404, and others as
+// next does.
+func unscraped(next http.HandlerFunc) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		if r.UserAgent() == scraperAgent {
+			http.NotFound(w, r)
+			return
+		}
+		next(w, r)
+	}
 }
 
 // setAnswer changes how the upstream answers from the next request on.

@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The Caddy LLM authors
 // SPDX-License-Identifier: Apache-2.0
 
-package engines
+package exposition
 
 import (
 	"bufio"
@@ -15,6 +15,8 @@ import (
 	dto "github.com/prometheus/client_model/go"
 	"github.com/prometheus/common/expfmt"
 	"github.com/prometheus/common/model"
+
+	"github.com/caddy-llm/loadaware/engines"
 )
 
 const (
@@ -25,6 +27,9 @@ const (
 	// maxSeries is how many series of one page are read: 16 of each of 1,024
 	// engines.
 	maxSeries = 16 << 10
+
+	// maxModelName is how long a model's name may be, in bytes.
+	maxModelName = 512
 
 	// maxReportModels is how many models a report names.
 	maxReportModels = 64
@@ -40,10 +45,10 @@ var ErrNoSeries = errors.New("no series of vLLM")
 
 // Parse reads the text exposition of a vLLM server's /metrics.
 //
-// Only the lines of the series that a [Report] needs are looked at, so other
-// series cost little and may be as broken as they like. HELP and TYPE lines are
-// not needed. What a page does not tell is unknown in the report. So is a
-// number of which one series is broken, cut off, infinite, negative or no
+// Only the lines of the series that an [engines.Report] needs are looked at, so
+// other series cost little and may be as broken as they like. HELP and TYPE
+// lines are not needed. What a page does not tell is unknown in the report. So
+// is a number of which one series is broken, cut off, infinite, negative or no
 // number at all: a sum without one of its engines would pass for low load, and
 // a counter for that of an engine that started anew.
 //
@@ -53,7 +58,7 @@ var ErrNoSeries = errors.New("no series of vLLM")
 //
 // The caller bounds the page, with a reader that fails at the bound: where a
 // page merely ends early, a sum may lack the engines that are missing.
-func Parse(from io.Reader) (Report, error) {
+func Parse(from io.Reader) (engines.Report, error) {
 	p := page{
 		parser:  expfmt.NewTextParser(model.UTF8Validation),
 		tallies: map[string]*tally{},
@@ -62,7 +67,7 @@ func Parse(from io.Reader) (Report, error) {
 	for {
 		line, err := lines.ReadSlice('\n')
 		if p.take(line, err == nil); p.series > maxSeries {
-			return Report{}, fmt.Errorf("metrics: more than %d series to read", maxSeries)
+			return engines.Report{}, fmt.Errorf("metrics: more than %d series to read", maxSeries)
 		}
 		for errors.Is(err, bufio.ErrBufferFull) {
 			_, err = lines.ReadSlice('\n')
@@ -71,7 +76,7 @@ func Parse(from io.Reader) (Report, error) {
 			return p.report()
 		}
 		if err != nil {
-			return Report{}, fmt.Errorf("metrics: %w", err)
+			return engines.Report{}, fmt.Errorf("metrics: %w", err)
 		}
 	}
 }
@@ -174,23 +179,23 @@ func (p *page) parse(name string, line []byte, whole bool) (*dto.Metric, error) 
 }
 
 func (p *page) addModel(name string) {
-	if name == "" || len(name) > maxModelID || len(p.models) == maxReportModels || slices.Contains(p.models, name) {
+	if name == "" || len(name) > maxModelName || len(p.models) == maxReportModels || slices.Contains(p.models, name) {
 		return
 	}
 	p.models = append(p.models, name)
 }
 
 // report says what the whole page told.
-func (p *page) report() (Report, error) {
+func (p *page) report() (engines.Report, error) {
 	switch {
 	case p.read > 0:
 	case p.complaint != nil:
-		return Report{}, p.complaint
+		return engines.Report{}, p.complaint
 	default:
-		return Report{}, ErrNoSeries
+		return engines.Report{}, ErrNoSeries
 	}
 	slices.Sort(p.models)
-	return Report{
+	return engines.Report{
 		Running:       p.best(runningNames).total(),
 		Waiting:       p.best(waitingNames).total(),
 		KVUsage:       share(p.best(kvUsageNames).mean()),

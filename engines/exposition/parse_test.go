@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The Caddy LLM authors
 // SPDX-License-Identifier: Apache-2.0
 
-package engines
+package exposition
 
 import (
 	"errors"
@@ -11,6 +11,8 @@ import (
 	"strings"
 	"testing"
 	"testing/iotest"
+
+	"github.com/caddy-llm/loadaware/engines"
 )
 
 // current is what a server with one engine reports, shortened.
@@ -20,7 +22,7 @@ python_gc_objects_collected_total{generation="0"} 11034.0
 # HELP process_start_time_seconds Start time of the process since unix epoch in seconds.
 # TYPE process_start_time_seconds gauge
 process_start_time_seconds 1.7855000123e+09
-# HELP vllm:num_requests_running Number of requests in model execution batches.
+# HELP vllm:num_requests_running engines.Number of requests in model execution batches.
 # TYPE vllm:num_requests_running gauge
 vllm:num_requests_running{engine="0",model_name="meta/large"} 3.0
 # TYPE vllm:num_requests_waiting gauge
@@ -93,42 +95,42 @@ vllm:cache_config_info{block_size="16",num_gpu_blocks="None"} 1
 func TestParse(t *testing.T) {
 	tests := []struct {
 		name, page string
-		want       Report
+		want       engines.Report
 	}{
-		{"a current server", current, Report{
-			Running: Known(3), Waiting: Known(2), KVUsage: Known(0.25), KVTokens: Known(16000),
-			Computed: Known(1500), Generated: Known(700), PrefixQueries: Known(5000), PrefixHits: Known(3000),
-			Started: Known(1785500012.3), Models: []string{"meta/large"},
+		{"a current server", current, engines.Report{
+			Running: engines.Known(3), Waiting: engines.Known(2), KVUsage: engines.Known(0.25), KVTokens: engines.Known(16000),
+			Computed: engines.Known(1500), Generated: engines.Known(700), PrefixQueries: engines.Known(5000), PrefixHits: engines.Known(3000),
+			Started: engines.Known(1785500012.3), Models: []string{"meta/large"},
 		}},
-		{"two engines", engines2, Report{
-			Running: Known(7), Waiting: Known(5), KVUsage: Known(0.75), KVTokens: Known(800), Computed: Known(30),
-			Started: Known(1000), Models: []string{"m"},
+		{"two engines", engines2, engines.Report{
+			Running: engines.Known(7), Waiting: engines.Known(5), KVUsage: engines.Known(0.75), KVTokens: engines.Known(800), Computed: engines.Known(30),
+			Started: engines.Known(1000), Models: []string{"m"},
 		}},
-		{"an old server", old, Report{
-			Running: Known(1), KVUsage: Known(0.125), Computed: Known(50), PrefixQueries: Known(40), PrefixHits: Known(30),
+		{"an old server", old, engines.Report{
+			Running: engines.Known(1), KVUsage: engines.Known(0.125), Computed: engines.Known(50), PrefixQueries: engines.Known(40), PrefixHits: engines.Known(30),
 			Models: []string{"m"},
 		}},
 		{
 			"models in order", "vllm:num_requests_running{model_name=\"b\"} 1\nvllm:num_requests_running{model_name=\"a\\\"\"} 1\n",
-			Report{Running: Known(2), Models: []string{`a"`, "b"}},
+			engines.Report{Running: engines.Known(2), Models: []string{`a"`, "b"}},
 		},
-		{"blanks and a time", "\t vllm:num_requests_running  4  1785500012300\n", Report{Running: Known(4)}},
+		{"blanks and a time", "\t vllm:num_requests_running  4  1785500012300\n", engines.Report{Running: engines.Known(4)}},
 		{
 			"a waiting queue by reason", "vllm:num_requests_waiting_by_reason{reason=\"a\"} 1\nvllm:num_requests_waiting_by_reason{reason=\"b\"} 2\n",
-			Report{Waiting: Known(3)},
+			engines.Report{Waiting: engines.Known(3)},
 		},
-		{"a counter under both names", "vllm:generation_tokens 1\nvllm:generation_tokens_total 2\n", Report{Generated: Known(2)}},
+		{"a counter under both names", "vllm:generation_tokens 1\nvllm:generation_tokens_total 2\n", engines.Report{Generated: engines.Known(2)}},
 		{
 			"sources without computed tokens", "vllm:prompt_tokens_by_source_total{source=\"local_cache_hit\"} 1\nvllm:prompt_tokens_total 2\n",
-			Report{Computed: Known(2)},
+			engines.Report{Computed: engines.Known(2)},
 		},
 		{
 			"several start times", "process_start_time_seconds 1\nprocess_start_time_seconds{pid=\"2\"} 2\nvllm:num_requests_running 4\n",
-			Report{Running: Known(4)},
+			engines.Report{Running: engines.Known(4)},
 		},
 		{
 			"OpenMetrics", "# TYPE vllm:prompt_tokens counter\nvllm:prompt_tokens_total 7\nvllm:prompt_tokens_created 1.7e9\n# EOF\n",
-			Report{Computed: Known(7)},
+			engines.Report{Computed: engines.Known(7)},
 		},
 	}
 	for _, test := range tests {
@@ -173,14 +175,14 @@ func TestParseBroken(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if want := (Report{Running: Known(5)}); !reflect.DeepEqual(got, want) {
+			if want := (engines.Report{Running: engines.Known(5)}); !reflect.DeepEqual(got, want) {
 				t.Errorf("Parse() = %+v, want %+v", got, want)
 			}
 		})
 	}
 	t.Run("a page that ends in a line", func(t *testing.T) {
 		got, err := Parse(strings.NewReader("vllm:num_requests_running 5\nvllm:num_requests_waiting 12"))
-		if want := (Report{Running: Known(5)}); err != nil || !reflect.DeepEqual(got, want) {
+		if want := (engines.Report{Running: engines.Known(5)}); err != nil || !reflect.DeepEqual(got, want) {
 			t.Errorf("Parse() = %+v, %v, want %+v", got, err, want)
 		}
 	})
@@ -188,16 +190,16 @@ func TestParseBroken(t *testing.T) {
 		page := "\x00\xff\nother{a=\"\n{}\n{\"vllm:num_requests_running\"} x\nvllm:num_requests_running_max{ 8\n" + long + long +
 			"\n# TYPE vllm:num_requests_running histogram\n# TYPE vllm:num_requests_running summary\nvllm:num_requests_running 5\n"
 		got, err := Parse(strings.NewReader(page))
-		if want := (Report{Running: Known(5)}); err != nil || !reflect.DeepEqual(got, want) {
+		if want := (engines.Report{Running: engines.Known(5)}); err != nil || !reflect.DeepEqual(got, want) {
 			t.Errorf("Parse() = %+v, %v, want %+v", got, err, want)
 		}
 	})
 }
 
 func TestParseUsageOfCacheIsNoMoreThanAll(t *testing.T) {
-	for value, want := range map[string]Number{"0": Known(0), "1.0": Known(1), "1.01": {}, "35": {}} {
+	for value, want := range map[string]engines.Number{"0": engines.Known(0), "1.0": engines.Known(1), "1.01": {}, "35": {}} {
 		got, err := Parse(strings.NewReader("vllm:kv_cache_usage_perc 0\nvllm:gpu_cache_usage_perc 0.5\n"))
-		if err != nil || got.KVUsage != Known(0) {
+		if err != nil || got.KVUsage != engines.Known(0) {
 			t.Errorf("KVUsage = %v, %v, want the one of the new name", got.KVUsage, err)
 		}
 		got, err = Parse(strings.NewReader("vllm:gpu_cache_usage_perc " + value + "\n"))
@@ -218,7 +220,7 @@ func TestParseErrors(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			got, err := Parse(strings.NewReader(page))
-			if !errors.Is(err, ErrNoSeries) || !reflect.DeepEqual(got, Report{}) {
+			if !errors.Is(err, ErrNoSeries) || !reflect.DeepEqual(got, engines.Report{}) {
 				t.Errorf("Parse() = %+v, %v, want %v", got, err, ErrNoSeries)
 			}
 		})
@@ -243,7 +245,7 @@ func TestParseErrors(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			got, err := Parse(test.page)
-			if err == nil || err.Error() != test.want || !reflect.DeepEqual(got, Report{}) {
+			if err == nil || err.Error() != test.want || !reflect.DeepEqual(got, engines.Report{}) {
 				t.Errorf("Parse() = %+v, %v, want %s", got, err, test.want)
 			}
 		})
@@ -258,9 +260,9 @@ func TestParseManyModels(t *testing.T) {
 	for i := range 2 * maxReportModels {
 		fmt.Fprintf(&page, "vllm:num_requests_running{model_name=\"%03d\"} 1\n", i)
 	}
-	fmt.Fprintf(&page, "vllm:num_requests_running{model_name=%q} 1\n", strings.Repeat("a", maxModelID+1))
+	fmt.Fprintf(&page, "vllm:num_requests_running{model_name=%q} 1\n", strings.Repeat("a", maxModelName+1))
 	got, err := Parse(strings.NewReader(page.String()))
-	if err != nil || len(got.Models) != maxReportModels || got.Running != Known(2*maxReportModels+1) {
+	if err != nil || len(got.Models) != maxReportModels || got.Running != engines.Known(2*maxReportModels+1) {
 		t.Errorf("Parse() = %+v, %v, want %d models", got, err, maxReportModels)
 	}
 }

@@ -1,12 +1,14 @@
 // SPDX-FileCopyrightText: The Caddy LLM authors
 // SPDX-License-Identifier: Apache-2.0
 
-package engines
+package exposition
 
 import (
 	"math"
 
 	dto "github.com/prometheus/client_model/go"
+
+	"github.com/caddy-llm/loadaware/engines"
 )
 
 // The names under which versions of vLLM report a number, the best first.
@@ -106,15 +108,15 @@ func (t *tally) add(v float64) {
 }
 
 // total is the sum of all series.
-func (t tally) total() Number {
+func (t tally) total() engines.Number {
 	if t.broken || t.count == 0 || math.IsInf(t.sum, 1) {
-		return Number{}
+		return engines.Number{}
 	}
-	return Known(t.sum)
+	return engines.Known(t.sum)
 }
 
 // mean is the mean of all series.
-func (t tally) mean() Number {
+func (t tally) mean() engines.Number {
 	n := t.total()
 	if n.Known {
 		n.Value /= float64(t.count)
@@ -123,17 +125,17 @@ func (t tally) mean() Number {
 }
 
 // only is the value of a series that has no other of its name beside it.
-func (t tally) only() Number {
+func (t tally) only() engines.Number {
 	if t.count != 1 {
-		return Number{}
+		return engines.Number{}
 	}
 	return t.total()
 }
 
 // share returns a number that is known only if it is no more than 1.
-func share(n Number) Number {
+func share(n engines.Number) engines.Number {
 	if n.Value > 1 {
-		return Number{}
+		return engines.Number{}
 	}
 	return n
 }

@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The Caddy LLM authors
 // SPDX-License-Identifier: Apache-2.0
 
-package engines
+package exposition
 
 import dto "github.com/prometheus/client_model/go"
 

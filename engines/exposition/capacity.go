@@ -1,12 +1,14 @@
 // SPDX-FileCopyrightText: The Caddy LLM authors
 // SPDX-License-Identifier: Apache-2.0
 
-package engines
+package exposition
 
 import (
 	"strconv"
 
 	dto "github.com/prometheus/client_model/go"
+
+	"github.com/caddy-llm/loadaware/engines"
 )
 
 // capacity adds up what the series of vllm:cache_config_info say of the size of
@@ -42,7 +44,7 @@ func (c *capacity) add(m *dto.Metric) {
 }
 
 // total is the size of all KV caches together, in tokens.
-func (c *capacity) total() Number {
+func (c *capacity) total() engines.Number {
 	if n := c.tokens.total(); n.Known {
 		return n
 	}
@@ -65,9 +67,9 @@ func size(text string) float64 {
 }
 
 // kvTokens is unknown as well if the size of one engine could not be read.
-func (p *page) kvTokens() Number {
+func (p *page) kvTokens() engines.Number {
 	if p.spoiled(cacheConfigName) {
-		return Number{}
+		return engines.Number{}
 	}
 	return p.capacity.total()
 }

@@ -1,0 +1,222 @@
+// SPDX-FileCopyrightText: The Caddy LLM authors
+// SPDX-License-Identifier: Apache-2.0
+
+package caddymodule
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"runtime/debug"
+	"sync"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/caddyserver/caddy/v2"
+	"github.com/caddyserver/caddy/v2/modules/caddyevents"
+	"github.com/caddyserver/caddy/v2/modules/caddyhttp/reverseproxy"
+
+	"github.com/caddy-llm/loadaware/fleet"
+)
+
+// scraper asks the upstreams of one policy about themselves, and gives the
+// answers to the policy's fleet. It has one goroutine for each upstream, and
+// one that follows a dynamic list.
+type scraper struct {
+	// read-only from the start on
+	config  *Metrics
+	logger  *zap.Logger
+	fleet   *fleet.Fleet
+	owners  *scrapeOwners
+	proxy   *reverseproxy.Handler
+	listed  []string
+	dynamic func() []string
+	started uint64
+
+	// life is that of the configuration. It ends before the first Cleanup of
+	// any module, so nothing is asked through a transport that is gone.
+	life context.Context
+
+	mu     sync.Mutex
+	cancel context.CancelFunc // nil until the start
+	ended  bool
+	tasks  sync.WaitGroup
+
+	// running has every upstream that is asked, with what ends that. Only start
+	// and then follow touch it.
+	running map[string]context.CancelFunc
+}
+
+// scrapeOnceStarted prepares the policy's scraper, which begins when the whole
+// configuration runs. Provisioning is no sign of that: `caddy validate` does no
+// more, and another module may yet fail.
+func (p *LoadAwareSelection) scrapeOnceStarted(ctx caddy.Context, proxy *reverseproxy.Handler) error {
+	if proxy == nil || p.Metrics.Disabled {
+		return nil
+	}
+	app, err := ctx.App("events")
+	if err != nil {
+		return fmt.Errorf("getting events app: %w", err)
+	}
+	s := &scraper{
+		config:  p.Metrics,
+		logger:  p.logger,
+		proxy:   proxy,
+		listed:  p.listed,
+		dynamic: p.lastResolved,
+		life:    ctx,
+		running: map[string]context.CancelFunc{},
+	}
+	if err := app.(*caddyevents.App).On("started", &startedHandler{s}); err != nil {
+		// the proxy was made at run time, after the start
+		p.logger.Warn("engines are not scraped", zap.Error(err))
+		return nil
+	}
+	p.scraper = s
+	return nil
+}
+
+// lastResolved returns the upstreams of the last request.
+func (p *LoadAwareSelection) lastResolved() []string {
+	if last := p.pool.Load(); last != nil {
+		return last.pool.Names()
+	}
+	return nil
+}
+
+// startedHandler starts a scraper when its configuration has started. It has no
+// exported fields because the events app logs it.
+type startedHandler struct{ scraper *scraper }
+
+// Handle implements caddyevents.Handler.
+func (h *startedHandler) Handle(context.Context, caddy.Event) error {
+	h.scraper.start()
+	return nil
+}
+
+// start begins to ask the upstreams. It is a no-op after the first call and
+// after stop.
+func (s *scraper) start() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.ended || s.cancel != nil {
+		return
+	}
+	ctx, cancel := context.WithCancel(s.life)
+	s.cancel, s.started = cancel, starts.Add(1)
+	s.reconcile(ctx)
+	if s.proxy.DynamicUpstreams != nil {
+		s.tasks.Go(func() { s.guard(ctx, s.follow) })
+	}
+}
+
+// stop ends all questions and waits until nothing of the scraper runs. A nil
+// scraper has nothing to stop.
+func (s *scraper) stop() {
+	if s == nil {
+		return
+	}
+	s.mu.Lock()
+	cancel := s.cancel
+	s.ended = true
+	s.mu.Unlock()
+	if cancel == nil {
+		return
+	}
+	cancel()
+	s.tasks.Wait()
+	closeIdle(s.proxy.Transport)
+}
+
+// closeIdle closes the connections that no request uses. Caddy does not do it
+// for a transport that is not configured: each reload would leave one
+// connection to every upstream behind until it is idle for two minutes.
+func closeIdle(transport http.RoundTripper) {
+	if t, ok := transport.(*reverseproxy.HTTPTransport); ok {
+		transport = t.Transport
+	}
+	if t, ok := transport.(interface{ CloseIdleConnections() }); ok {
+		t.CloseIdleConnections()
+	}
+}
+
+// follow keeps to a list of upstreams that changes. It looks for changes itself,
+// so that no request has to tell.
+func (s *scraper) follow(ctx context.Context) {
+	tick := time.NewTicker(time.Duration(s.config.Interval))
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+			s.reconcile(ctx)
+		}
+	}
+}
+
+// reconcile asks every upstream that is listed or was in the list of the last
+// request, and no other.
+func (s *scraper) reconcile(ctx context.Context) {
+	wanted := map[string]struct{}{}
+	for _, names := range [][]string{s.listed, s.dynamic()} {
+		for _, name := range names {
+			wanted[name] = struct{}{}
+		}
+	}
+	for name, end := range s.running {
+		if _, ok := wanted[name]; !ok {
+			delete(s.running, name)
+			end()
+		}
+	}
+	for name := range wanted {
+		if _, ok := s.running[name]; !ok {
+			s.running[name] = s.ask(ctx, name)
+		}
+	}
+}
+
+// ask begins to ask an upstream, and returns the way to end that.
+func (s *scraper) ask(ctx context.Context, name string) (end context.CancelFunc) {
+	t, err := newScrapeTarget(s, name)
+	if err != nil {
+		s.logger.Info("upstream is not scraped", zap.String("upstream", name), zap.Error(err))
+		return func() {}
+	}
+	ctx, end = context.WithCancel(ctx)
+	s.tasks.Go(func() {
+		defer t.claim.release()
+		s.guard(ctx, t.run)
+	})
+	return end
+}
+
+// guard runs a task until it returns, which it does when ctx ends. If it panics,
+// it begins anew a while later: no upstream's answer takes the server down.
+func (s *scraper) guard(ctx context.Context, task func(context.Context)) {
+	for !s.attempt(ctx, task) {
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(rarely):
+		}
+	}
+}
+
+// attempt runs a task and reports whether it has returned.
+func (s *scraper) attempt(ctx context.Context, task func(context.Context)) (returned bool) {
+	defer func() {
+		if err := recover(); err != nil {
+			s.logger.Error("scraping engines panicked",
+				zap.Any("error", err),
+				zap.ByteString("stack", debug.Stack()))
+		}
+	}()
+	task(ctx)
+	return true
+}
+
+// Interface guards
+var _ caddyevents.Handler = (*startedHandler)(nil)
