@@ -10,6 +10,8 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+
+	"github.com/caddy-llm/loadaware/internal/vllmsim"
 )
 
 // askModels sends a request for the list of models to the first site. Who has
@@ -79,6 +81,46 @@ func TestModelsDirective(t *testing.T) {
 				t.Errorf("POST /v1/models: status %d: %s, want the upstream's answer", status, text)
 			}
 		})
+	}
+}
+
+// Clients see the models of all engines, each as an engine describes it.
+func TestModelsOfFleet(t *testing.T) {
+	engines := map[string]*vllmsim.Host{}
+	var addresses []string
+	for _, name := range []string{"one", "two"} {
+		engines[name] = simulated(t, vllmsim.ServerConfig{Models: []string{"base", name}})
+		addresses = append(addresses, engines[name].Addr())
+	}
+	s := start(t, strings.Replace(fmt.Sprintf(scraping, strings.Join(addresses, " "), "", "", ""),
+		"llm_loadaware\n", "llm_loadaware\nllm_loadaware_models /v1/models\n", 1))
+
+	type entries struct {
+		Object string
+		Data   []json.RawMessage
+	}
+	list := func(url string) (list entries) {
+		res, err := client.Get(url)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer res.Body.Close()
+		if text, err := io.ReadAll(res.Body); err != nil || res.StatusCode == http.StatusOK && json.Unmarshal(text, &list) != nil {
+			t.Fatalf("GET %s: %v: %s", url, err, text)
+		}
+		return list
+	}
+	var got entries
+	eventually(t, func() bool { got = list("http://" + s.sites[0] + "/v1/models"); return len(got.Data) == 3 },
+		func() string { return fmt.Sprintf("models = %s, want base, one and two", got.Data) })
+	if got.Object != "list" {
+		t.Errorf("object = %q, want list", got.Object)
+	}
+	for i, name := range []string{"one", "two"} {
+		// the engine's list has the base first
+		if want := list(engines[name].URL() + "/v1/models").Data[1]; string(got.Data[i+1]) != string(want) {
+			t.Errorf("model %d = %s, want %s", i+1, got.Data[i+1], want)
+		}
 	}
 }
 

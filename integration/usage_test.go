@@ -28,10 +28,12 @@ const telling = `
 }
 `
 
-// simulated starts a simulated server that serves the model m.
+// simulated starts a fast simulated server, of the model m if config names none.
 func simulated(t *testing.T, config vllmsim.ServerConfig) *vllmsim.Host {
 	t.Helper()
-	config.Models = []string{"m"}
+	if config.Models == nil {
+		config.Models = []string{"m"}
+	}
 	config.Speed = 10_000
 	host, err := vllmsim.NewHost(vllmsim.NewServer(config))
 	if err != nil {
