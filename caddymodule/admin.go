@@ -4,13 +4,12 @@
 package caddymodule
 
 import (
-	"cmp"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
-	"slices"
+	"net/url"
 	"strings"
-	"time"
 
 	"github.com/caddyserver/caddy/v2"
 
@@ -21,10 +20,22 @@ func init() {
 	caddy.RegisterModule(adminFleets{})
 }
 
-// adminFleets serves the state of the fleets on the admin API:
+// adminFleets serves the state of the fleets on the admin API, and lets an
+// operator take an upstream out of service:
 //
-//	GET /llm_loadaware/fleets         every fleet in use
-//	GET /llm_loadaware/fleets/{name}  one of them
+//	GET    /llm_loadaware/fleets                                every fleet in use
+//	GET    /llm_loadaware/fleets/{name}                         one of them
+//	POST   /llm_loadaware/fleets/{name}/drain?upstream={dial}   drains an upstream
+//	DELETE /llm_loadaware/fleets/{name}/drain?upstream={dial}   ends that
+//
+// A drained upstream gets nothing new while the fleet has another one. What runs
+// there goes on, and the sessions whose home it is move with their next request.
+// That holds over reloads, until the fleet has forgotten the upstream: some
+// minutes after no config and no traffic names it any more, or with the last
+// config that uses the fleet.
+//
+// A name with a slash may stand in the path as it is, unless it ends in /drain;
+// with %2F in its place every name may.
 //
 // It is a view and keeps nothing: Caddy provisions admin modules before apps
 // and never cleans them up.
@@ -44,7 +55,10 @@ func (adminFleets) Provision(ctx caddy.Context) error {
 	return registerMetrics(ctx)
 }
 
-const adminFleetsPath = "/llm_loadaware/fleets"
+const (
+	adminFleetsPath = "/llm_loadaware/fleets"
+	adminDrainPath  = "/drain"
+)
 
 // Routes implements caddy.AdminRouter.
 func (a adminFleets) Routes() []caddy.AdminRoute {
@@ -55,85 +69,72 @@ func (a adminFleets) Routes() []caddy.AdminRoute {
 	}
 }
 
+var errMethod = errors.New("method not allowed")
+
 func (adminFleets) serve(w http.ResponseWriter, r *http.Request) error {
-	if r.Method != http.MethodGet {
-		return caddy.APIError{HTTPStatus: http.StatusMethodNotAllowed, Err: fmt.Errorf("method not allowed")}
+	// with escapes, so that a slash in a name is none of the path
+	path := strings.TrimPrefix(r.URL.EscapedPath(), adminFleetsPath)
+	path = strings.TrimSuffix(strings.TrimPrefix(path, "/"), "/")
+	escaped, drain := strings.CutSuffix(path, adminDrainPath)
+	name, err := url.PathUnescape(escaped)
+	if err != nil {
+		return adminError(http.StatusBadRequest, fmt.Errorf("reading fleet name: %w", err))
 	}
-	name := strings.Trim(strings.TrimPrefix(r.URL.Path, adminFleetsPath), "/")
+	if drain {
+		return serveDrain(name, r)
+	}
+	if r.Method != http.MethodGet {
+		return adminError(http.StatusMethodNotAllowed, errMethod)
+	}
 	if name == "" {
 		return writeJSON(w, allFleets())
 	}
-	f := findFleet(name)
-	if f == nil {
-		return caddy.APIError{HTTPStatus: http.StatusNotFound, Err: fmt.Errorf("fleet not found: %s", name)}
+	f, err := fleetInUse(name)
+	if err != nil {
+		return err
 	}
 	return writeJSON(w, describeFleet(name, f))
+}
+
+// serveDrain drains an upstream or ends that. Like Caddy's own changes it is
+// answered with an empty 200, also where there was nothing to change.
+func serveDrain(name string, r *http.Request) error {
+	if r.Method != http.MethodPost && r.Method != http.MethodDelete {
+		return adminError(http.StatusMethodNotAllowed, errMethod)
+	}
+	f, err := fleetInUse(name)
+	if err != nil {
+		return err
+	}
+	upstream := r.URL.Query().Get("upstream")
+	if upstream == "" {
+		return adminError(http.StatusBadRequest, errors.New("upstream is missing in the query"))
+	}
+	if !f.Drain(upstream, r.Method == http.MethodPost) {
+		return adminError(http.StatusNotFound, fmt.Errorf("upstream not found: %s", upstream))
+	}
+	return nil
+}
+
+// fleetInUse returns the named fleet, or the error that there is none.
+func fleetInUse(name string) (*fleet.Fleet, error) {
+	f := findFleet(name)
+	if f == nil {
+		return nil, adminError(http.StatusNotFound, fmt.Errorf("fleet not found: %s", name))
+	}
+	return f, nil
+}
+
+func adminError(status int, err error) error {
+	return caddy.APIError{HTTPStatus: status, Err: err}
 }
 
 func writeJSON(w http.ResponseWriter, value any) error {
 	w.Header().Set("Content-Type", "application/json")
 	if err := json.NewEncoder(w).Encode(value); err != nil {
-		return caddy.APIError{HTTPStatus: http.StatusInternalServerError, Err: err}
+		return adminError(http.StatusInternalServerError, err)
 	}
 	return nil
-}
-
-// fleetStatus is the JSON form of a fleet, in the words of the metrics.
-type fleetStatus struct {
-	Name      string           `json:"name"`
-	Sessions  int              `json:"sessions"`
-	Upstreams []upstreamStatus `json:"upstreams"`
-}
-
-// upstreamStatus is the JSON form of an upstream.
-type upstreamStatus struct {
-	Upstream             string            `json:"upstream"`
-	RequestsInFlight     int               `json:"requests_in_flight"`
-	RequestsWaiting      int               `json:"requests_waiting"`
-	PrefillTokens        int               `json:"prefill_tokens"`
-	FailedLoad           float64           `json:"failed_load"`
-	Sessions             int               `json:"sessions"`
-	PrefixBlocks         int               `json:"prefix_blocks"`
-	PrefixBlocksCapacity int               `json:"prefix_blocks_capacity"`
-	Placements           map[string]uint64 `json:"placements"`
-	Releases             map[string]uint64 `json:"releases"`
-}
-
-func allFleets() []fleetStatus {
-	list := []fleetStatus{}
-	for _, f := range listFleets() {
-		list = append(list, describeFleet(f.name, f.fleet))
-	}
-	slices.SortFunc(list, func(a, b fleetStatus) int { return cmp.Compare(a.Name, b.Name) })
-	return list
-}
-
-func describeFleet(name string, f *fleet.Fleet) fleetStatus {
-	view := f.View(time.Now())
-	status := fleetStatus{Name: name, Sessions: view.Sessions, Upstreams: []upstreamStatus{}}
-	for i := range view.Upstreams {
-		u := &view.Upstreams[i]
-		s := upstreamStatus{
-			Upstream:             u.Name,
-			RequestsInFlight:     u.Requests,
-			RequestsWaiting:      u.Waiting,
-			PrefillTokens:        u.Prefill,
-			FailedLoad:           u.FailedLoad,
-			Sessions:             u.Sessions,
-			PrefixBlocks:         u.PrefixBlocks,
-			PrefixBlocksCapacity: u.PrefixCapacity,
-			Placements:           make(map[string]uint64, fleet.Reasons),
-			Releases:             make(map[string]uint64, fleet.Causes),
-		}
-		for i, n := range u.Totals.Placements {
-			s.Placements[fleet.Reason(i).String()] = n
-		}
-		for i, n := range u.Totals.Releases {
-			s.Releases[fleet.Cause(i).String()] = n
-		}
-		status.Upstreams = append(status.Upstreams, s)
-	}
-	return status
 }
 
 // Interface guards

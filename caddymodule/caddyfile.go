@@ -21,6 +21,10 @@ func init() {
 	// inside encode, so that the writer sees plain events, and around every
 	// directive that may hold a reverse_proxy
 	httpcaddyfile.RegisterDirectiveOrder("llm_loadaware", httpcaddyfile.Before, "invoke")
+	httpcaddyfile.RegisterHandlerDirective("llm_loadaware_models", parseModelsHandler)
+	// before every directive that may hold the reverse_proxy whose answer it
+	// takes the place of, and after what may refuse the request
+	httpcaddyfile.RegisterDirectiveOrder("llm_loadaware_models", httpcaddyfile.Before, "invoke")
 }
 
 func parseHandler(h httpcaddyfile.Helper) (caddyhttp.MiddlewareHandler, error) {

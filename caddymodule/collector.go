@@ -13,6 +13,7 @@ import (
 
 	"github.com/caddyserver/caddy/v2"
 
+	"github.com/caddy-llm/loadaware/engines"
 	"github.com/caddy-llm/loadaware/fleet"
 )
 
@@ -35,40 +36,12 @@ func registerMetrics(ctx caddy.Context) error {
 // collector implements prometheus.Collector.
 type collector struct{}
 
-var (
-	requestsInFlight = newDesc("requests_in_flight",
-		"Requests in flight on an upstream through this Caddy.")
-	requestsWaiting = newDesc("requests_waiting",
-		"Requests on an upstream that hold prefill tokens because they have shown no output yet.")
-	prefillTokens = newDesc("prefill_tokens",
-		"Uncached prompt tokens reserved on an upstream and not yet released.")
-	sessionsPinned = newDesc("sessions",
-		"Sessions whose home is an upstream.")
-	prefixBlocks = newDesc("prefix_blocks",
-		"Prompt blocks of 256 tokens that an upstream is believed to have cached.")
-	promptTokensEstimated = newDesc("prompt_tokens_estimated_total",
-		"Estimated prompt tokens of the requests placed on an upstream.")
-	prefillTokensEstimated = newDesc("prefill_tokens_estimated_total",
-		"Estimated prompt tokens placed on an upstream that it was not believed to have cached.")
-	placements = newDesc("placements_total",
-		"Placed requests with a prompt, by the reason of the choice.", "reason")
-	releases = newDesc("releases_total",
-		"Placed requests that gave their prefill tokens back, by the cause.", "cause")
-	firstOutputSeconds = newDesc("first_output_seconds",
-		"Time from placement to first output of streamed responses.")
-)
-
-func newDesc(name, help string, labels ...string) *prometheus.Desc {
-	return prometheus.NewDesc(prometheus.BuildFQName("caddy", "llm_loadaware", name), help,
-		append([]string{"fleet", "upstream"}, labels...), nil)
-}
+// reportShown is how long the gauges of an engine's last report are exported.
+const reportShown = time.Minute
 
 // Describe implements prometheus.Collector.
 func (collector) Describe(ch chan<- *prometheus.Desc) {
-	for _, desc := range []*prometheus.Desc{
-		requestsInFlight, requestsWaiting, prefillTokens, sessionsPinned, prefixBlocks,
-		promptTokensEstimated, prefillTokensEstimated, placements, releases, firstOutputSeconds,
-	} {
+	for _, desc := range descs {
 		ch <- desc
 	}
 }
@@ -79,35 +52,89 @@ func (collector) Collect(ch chan<- prometheus.Metric) {
 	for _, f := range listFleets() {
 		for _, u := range f.fleet.View(now).Upstreams {
 			// names of dynamic upstreams come from elsewhere
-			u.Name = strings.ToValidUTF8(u.Name, "\ufffd")
-			collectUpstream(ch, f.name, &u)
+			name := strings.ToValidUTF8(u.Name, "\ufffd")
+			e := exporter{ch: ch, fleet: f.name, upstream: name}
+			e.load(&u)
+			e.totals(&u.Totals)
+			e.engine(&u, now)
 		}
 	}
 }
 
-func collectUpstream(ch chan<- prometheus.Metric, fleetName string, u *fleet.UpstreamView) {
-	gauge := func(desc *prometheus.Desc, value int) {
-		ch <- prometheus.MustNewConstMetric(desc, prometheus.GaugeValue, float64(value), fleetName, u.Name)
+// exporter writes the series of one upstream.
+type exporter struct {
+	ch              chan<- prometheus.Metric
+	fleet, upstream string
+}
+
+func (e *exporter) gauge(desc *prometheus.Desc, value float64, labels ...string) {
+	e.metric(desc, prometheus.GaugeValue, value, labels)
+}
+
+func (e *exporter) counter(desc *prometheus.Desc, value uint64, labels ...string) {
+	e.metric(desc, prometheus.CounterValue, float64(value), labels)
+}
+
+func (e *exporter) metric(desc *prometheus.Desc, kind prometheus.ValueType, value float64, labels []string) {
+	e.ch <- prometheus.MustNewConstMetric(desc, kind, value, append([]string{e.fleet, e.upstream}, labels...)...)
+}
+
+// load writes what is on the upstream now.
+func (e *exporter) load(u *fleet.UpstreamView) {
+	e.gauge(requestsInFlight, float64(u.Requests))
+	e.gauge(requestsWaiting, float64(u.Waiting))
+	e.gauge(requestsElsewhere, u.Others)
+	e.gauge(prefillTokens, float64(u.Prefill))
+	e.gauge(sessionsPinned, float64(u.Sessions))
+	e.gauge(prefixBlocks, float64(u.PrefixBlocks))
+	for _, state := range fleet.States() {
+		current := 0.0
+		if state == u.State {
+			current = 1
+		}
+		e.gauge(upstreamState, current, state)
 	}
-	counter := func(desc *prometheus.Desc, value uint64, labels ...string) {
-		ch <- prometheus.MustNewConstMetric(desc, prometheus.CounterValue, float64(value),
-			append([]string{fleetName, u.Name}, labels...)...)
+}
+
+// totals writes what has added up.
+func (e *exporter) totals(t *fleet.Totals) {
+	e.counter(promptTokensEstimated, t.PromptTokens)
+	e.counter(prefillTokensEstimated, t.PrefillTokens)
+	e.counter(cachedTokensPredicted, t.CachedPredicted)
+	e.counter(cachedTokensReported, t.CachedReported)
+	e.counter(scrapeErrors, t.ScrapeErrors)
+	for i, n := range t.Placements {
+		e.counter(placements, n, fleet.Reason(i).String())
 	}
-	gauge(requestsInFlight, u.Requests)
-	gauge(requestsWaiting, u.Waiting)
-	gauge(prefillTokens, u.Prefill)
-	gauge(sessionsPinned, u.Sessions)
-	gauge(prefixBlocks, u.PrefixBlocks)
-	counter(promptTokensEstimated, u.Totals.PromptTokens)
-	counter(prefillTokensEstimated, u.Totals.PrefillTokens)
-	for i, n := range u.Totals.Placements {
-		counter(placements, n, fleet.Reason(i).String())
+	for i, n := range t.Releases {
+		e.counter(releases, n, fleet.Cause(i).String())
 	}
-	for i, n := range u.Totals.Releases {
-		counter(releases, n, fleet.Cause(i).String())
+	count, sum, buckets := t.FirstOutput.Cumulative()
+	e.ch <- prometheus.MustNewConstHistogram(firstOutputSeconds, count, sum, buckets, e.fleet, e.upstream)
+}
+
+// engine writes what the engine reports and what was measured of it, as far as
+// that is known: a missing series is no 0.
+func (e *exporter) engine(u *fleet.UpstreamView, now time.Time) {
+	e.gauge(prefixBelief, u.Belief)
+	if u.PrefillRate > 0 {
+		e.gauge(prefillRate, u.PrefillRate)
 	}
-	count, sum, buckets := u.Totals.FirstOutput.Cumulative()
-	ch <- prometheus.MustNewConstHistogram(firstOutputSeconds, count, sum, buckets, fleetName, u.Name)
+	if now.Sub(u.Reported) > reportShown {
+		return
+	}
+	for _, reported := range []struct {
+		desc   *prometheus.Desc
+		number engines.Number
+	}{
+		{engineRequestsRunning, u.Report.Running},
+		{engineRequestsWaiting, u.Report.Waiting},
+		{engineKVUsage, u.Report.KVUsage},
+	} {
+		if reported.number.Known {
+			e.gauge(reported.desc, reported.number.Value)
+		}
+	}
 }
 
 // Interface guards

@@ -41,7 +41,9 @@ const maxSize = 1 << 40
 // that the policy knows how long the prompt is and what of it an upstream may
 // have cached, and so that a retry can send the whole body again. Everything
 // else passes unread. It sees the first output of the response, and gives the
-// prefill tokens that the policy has reserved back at that moment.
+// prefill tokens that the policy has reserved back at that moment. In the usage
+// that a response ends with it finds how long the prompt was and how much of it
+// was cached, which corrects the estimates of those to come.
 //
 // One handler for a whole site is enough. A second one inside it does nothing.
 //
@@ -177,6 +179,7 @@ func (a *attempt) finish(r *http.Request, w *responseWriter, err error) {
 	if cause == fleet.CauseError {
 		a.fail(fleet.CauseError, statusOf(w, err))
 	}
+	a.takeUsage(w, cause)
 	a.end(cause)
 	a.watched = false
 	if err != nil && w.status == 0 {

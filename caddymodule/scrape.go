@@ -78,6 +78,12 @@ func isAnswer(err error) bool {
 	return status || content
 }
 
+// isSound reports that the upstream has answered, and not that it is broken.
+func isSound(err error) bool {
+	status, ok := errors.AsType[statusError](err)
+	return ok && status < http.StatusInternalServerError
+}
+
 // address is where an upstream is.
 type address struct{ caddy.NetworkAddress }
 

@@ -133,6 +133,7 @@ func (t *scrapeTarget) ask(ctx context.Context, p *scrapePage, at address) {
 	now := time.Now()
 	p.lost = err != nil && !isAnswer(err)
 	t.claim.deliver(turn, func() {
+		t.fleet.Probed(t.name, err == nil || isSound(err), now)
 		switch {
 		case err == nil:
 			give(now, p.valid)

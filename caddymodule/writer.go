@@ -15,8 +15,9 @@ import (
 	"github.com/caddy-llm/loadaware/fleet"
 )
 
-// responseWriter watches a response for its status and its first output. It
-// looks at bytes only until then, copies nothing and delays nothing.
+// responseWriter watches a response for its status and its first output, and
+// keeps the end of one that may tell its usage. It delays and changes nothing,
+// and copies no more than that end.
 //
 // WriteHeader with an informational status and FlushError may be called from
 // other goroutines and touch nothing of it.
@@ -32,6 +33,11 @@ type responseWriter struct {
 	// is an event to look for rather than a byte
 	watching, events bool
 	scanner          eventScanner
+
+	// tailing says that the end of the body is kept, and tail is what there is
+	// of it, nil before the first byte
+	tailing bool
+	tail    *tail
 
 	// writeFailed says that the client could not be written to
 	writeFailed bool
@@ -78,6 +84,7 @@ func (w *responseWriter) begin(status int) {
 	if encoding := header.Get("Content-Encoding"); encoding == "" || strings.EqualFold(encoding, "identity") {
 		mediaType, _, err := mime.ParseMediaType(header.Get("Content-Type"))
 		w.events = err == nil && mediaType == "text/event-stream"
+		w.tailing = w.attempt.tellsUsage(status)
 	}
 }
 
@@ -94,19 +101,21 @@ func (w *responseWriter) Write(p []byte) (int, error) {
 	n, err := w.ResponseWriterWrapper.Write(p)
 	if err != nil {
 		w.writeFailed = true
+	} else if w.tailing {
+		w.keep(p)
 	}
 	return n, err
 }
 
-// ReadFrom implements io.ReaderFrom. It copies through Write until the first
-// output and lets the underlying writer do the rest as it can best.
+// ReadFrom implements io.ReaderFrom. It copies through Write what has to be
+// looked at, and lets the underlying writer do the rest as it can best.
 func (w *responseWriter) ReadFrom(r io.Reader) (int64, error) {
 	if w.status == 0 {
 		w.WriteHeader(http.StatusOK)
 	}
 	var total int64
 	var buf []byte
-	for w.watching {
+	for w.watching || w.tailing {
 		if buf == nil {
 			buf = make([]byte, 4096)
 		}

@@ -44,7 +44,9 @@ func (l *modelList) names(now time.Time) []string {
 	if l.byID == nil || !now.Before(l.expires) {
 		return nil
 	}
-	return slices.Sorted(maps.Keys(l.byID))
+	names := slices.AppendSeq(make([]string, 0, len(l.byID)), maps.Keys(l.byID))
+	slices.Sort(names)
+	return names
 }
 
 // ObserveModels takes in what the named upstream lists as its models, to be

@@ -37,7 +37,8 @@ const (
 
 var standingNames = [...]string{"available", "full", "unlisted", "cooling_down", "suspect", "asleep", "drained", "tried", "foreign"}
 
-// States are the values of [UpstreamView.State].
+// States are the names of the states that an upstream may be in, see
+// [UpstreamView]. The set is closed; it is the `state` label of the metrics.
 func States() []string {
 	return []string{
 		standingNames[fit], standingNames[full], standingNames[cooling], standingNames[suspect],

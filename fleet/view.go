@@ -21,8 +21,8 @@ type View struct {
 	Sessions int
 
 	// Upstreams are those that a configuration lists, that a placement could
-	// have chosen within the last minute, or that have anything in flight, by
-	// name.
+	// have chosen within the last minute, that are drained, or that have
+	// anything in flight, by name.
 	Upstreams []UpstreamView
 }
 
@@ -85,7 +85,7 @@ func (f *Fleet) View(now time.Time) View {
 		}
 	}
 	for name, u := range f.upstreams {
-		if u.listed <= 0 && u.counters.Idle() && now.Sub(u.seen) > exportedFor {
+		if u.listed <= 0 && !u.drained && u.counters.Idle() && now.Sub(u.seen) > exportedFor {
 			continue
 		}
 		report, reported := u.engine.Report()

@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"net/url"
 	"strings"
 	"testing"
 )
@@ -40,18 +41,50 @@ func TestAdminRefuses(t *testing.T) {
 	}
 	for _, method := range []string{http.MethodPost, http.MethodPut, http.MethodDelete, http.MethodPatch} {
 		for _, path := range []string{"/llm_loadaware/fleets", "/llm_loadaware/fleets/default"} {
-			r, err := http.NewRequest(method, "http://"+s.admin+path, nil)
-			if err != nil {
-				t.Fatal(err)
+			if status, _ := s.ask(method, path); status != http.StatusMethodNotAllowed {
+				t.Errorf("%s %s: status %d, want 405", method, path, status)
 			}
-			res, err := client.Do(r)
-			if err != nil {
-				t.Fatal(err)
+		}
+	}
+}
+
+// A fleet may have any name. One that looks like a part of the path is found by
+// its escaped form.
+func TestAdminFleetNames(t *testing.T) {
+	up := newUpstream(t, answerAtOnce)
+	names := []string{"a/b", "drain", "x/drain", "x", "50%", "a b", "a//b/", "..", "ü?#"}
+	var config strings.Builder
+	for i, name := range names {
+		fmt.Fprintf(&config, "handle /%d {\nreverse_proxy %s {\nlb_policy llm_loadaware {\nfleet %q\n}\n}\n}\n", i, up.address(), name)
+	}
+	s := start(t, "{site0} {\n"+config.String()+"}\n")
+	drain := "/drain?upstream=" + up.address()
+	for _, name := range names {
+		path := "/llm_loadaware/fleets/" + strings.ReplaceAll(url.PathEscape(name), "..", "%2E%2E")
+		var f fleetStatus
+		status, text := s.get(path)
+		if err := json.Unmarshal([]byte(text), &f); err != nil || status != http.StatusOK || f.Name != name {
+			t.Errorf("GET %s: status %d: %s, want fleet %s", path, status, text, name)
+			continue
+		}
+		for method, state := range map[string]string{http.MethodPost: "drained", http.MethodDelete: "available"} {
+			if status, text := s.ask(method, path+drain); status != http.StatusOK || text != "" {
+				t.Errorf("%s %s: status %d: %s", method, path+drain, status, text)
 			}
-			res.Body.Close()
-			if res.StatusCode != http.StatusMethodNotAllowed {
-				t.Errorf("%s %s: status %d, want 405", method, path, res.StatusCode)
+			if _, text := s.get(path); !strings.Contains(text, fmt.Sprintf(`"state":%q`, state)) {
+				t.Errorf("after %s %s: %s, want state %s", method, path+drain, text, state)
 			}
+		}
+	}
+	for path, want := range map[string]int{
+		"/llm_loadaware/fleets/a/b":     http.StatusOK,
+		"/llm_loadaware/fleets/a/b/":    http.StatusOK,
+		"/llm_loadaware/fleets/drain":   http.StatusOK,
+		"/llm_loadaware/fleets/x/drain": http.StatusMethodNotAllowed,
+		"/llm_loadaware/fleets/%2Fx":    http.StatusNotFound,
+	} {
+		if status, text := s.get(path); status != want {
+			t.Errorf("GET %s: status %d: %s, want %d", path, status, text, want)
 		}
 	}
 }

@@ -161,7 +161,17 @@ func (s *server) post(contentType, config string, header ...string) error {
 // get fetches a path of the admin API.
 func (s *server) get(path string) (int, string) {
 	s.t.Helper()
-	res, err := http.Get("http://" + s.admin + path)
+	return s.ask(http.MethodGet, path)
+}
+
+// ask sends a request without a body to the admin API.
+func (s *server) ask(method, path string) (int, string) {
+	s.t.Helper()
+	r, err := http.NewRequest(method, "http://"+s.admin+path, nil)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	res, err := http.DefaultClient.Do(r)
 	if err != nil {
 		s.t.Fatal(err)
 	}
@@ -182,11 +192,14 @@ type fleetStatus struct {
 
 type upstreamStatus struct {
 	Upstream         string
+	State            string
 	RequestsInFlight int `json:"requests_in_flight"`
 	RequestsWaiting  int `json:"requests_waiting"`
 	PrefillTokens    int `json:"prefill_tokens"`
 	Sessions         int
 	PrefixBlocks     int `json:"prefix_blocks"`
+	CachedPredicted  int `json:"cached_tokens_predicted"`
+	CachedReported   int `json:"cached_tokens_reported"`
 	Placements       map[string]int
 	Releases         map[string]int
 }
@@ -213,6 +226,8 @@ func (f fleetStatus) total() upstreamStatus {
 		sum.RequestsWaiting += u.RequestsWaiting
 		sum.PrefillTokens += u.PrefillTokens
 		sum.Sessions += u.Sessions
+		sum.CachedPredicted += u.CachedPredicted
+		sum.CachedReported += u.CachedReported
 		for reason, n := range u.Placements {
 			sum.Placements[reason] += n
 		}

@@ -1,0 +1,64 @@
+// SPDX-FileCopyrightText: The Caddy LLM authors
+// SPDX-License-Identifier: Apache-2.0
+
+package caddymodule
+
+import "github.com/prometheus/client_golang/prometheus"
+
+// descs are all series that the collector may export. newDesc adds to it.
+var descs []*prometheus.Desc
+
+// What this Caddy counts and believes.
+var (
+	requestsInFlight = newDesc("requests_in_flight",
+		"Requests in flight on an upstream through this Caddy.")
+	requestsWaiting = newDesc("requests_waiting",
+		"Requests on an upstream that hold prefill tokens because they have shown no output yet.")
+	prefillTokens = newDesc("prefill_tokens",
+		"Uncached prompt tokens reserved on an upstream and not yet released.")
+	sessionsPinned = newDesc("sessions",
+		"Sessions whose home is an upstream.")
+	prefixBlocks = newDesc("prefix_blocks",
+		"Prompt blocks of 256 tokens that an upstream is believed to have cached.")
+	promptTokensEstimated = newDesc("prompt_tokens_estimated_total",
+		"Estimated prompt tokens of the requests placed on an upstream.")
+	prefillTokensEstimated = newDesc("prefill_tokens_estimated_total",
+		"Estimated prompt tokens placed on an upstream that it was not believed to have cached.")
+	placements = newDesc("placements_total",
+		"Placed requests with a prompt, by the reason of the choice.", "reason")
+	releases = newDesc("releases_total",
+		"Placed requests that gave their prefill tokens back, by the cause.", "cause")
+	firstOutputSeconds = newDesc("first_output_seconds",
+		"Time from placement to first output of streamed responses.")
+)
+
+// What the upstreams tell, and what follows from it.
+var (
+	upstreamState = newDesc("upstream_state",
+		"1 for the state that an upstream is in, 0 for every other.", "state")
+	requestsElsewhere = newDesc("requests_elsewhere",
+		"Requests on an upstream that did not come through this Caddy, 0 where that is not known.")
+	engineRequestsRunning = newDesc("engine_requests_running",
+		"Requests that an engine reports as running. Missing where it has not reported within the last minute.")
+	engineRequestsWaiting = newDesc("engine_requests_waiting",
+		"Requests that an engine reports as waiting. Missing where it has not reported within the last minute.")
+	engineKVUsage = newDesc("engine_kv_usage",
+		"Part of its KV cache that an engine reports as used, from 0 to 1. Missing where it has not reported within the last minute.")
+	prefillRate = newDesc("prefill_rate_tokens",
+		"Tokens that an upstream was measured to prefill per second. Missing where too few were measured.")
+	prefixBelief = newDesc("prefix_belief",
+		"Part of what is believed to be cached on an upstream that counts as cached, from 0 to 1, by how much was found so far.")
+	cachedTokensPredicted = newDesc("cached_tokens_predicted_total",
+		"Prompt tokens believed to be cached on an upstream, of the requests whose response has reported how many were.")
+	cachedTokensReported = newDesc("cached_tokens_reported_total",
+		"Prompt tokens that responses of an upstream have reported as cached.")
+	scrapeErrors = newDesc("scrape_errors_total",
+		"Reports of an upstream that could not be read.")
+)
+
+func newDesc(name, help string, labels ...string) *prometheus.Desc {
+	desc := prometheus.NewDesc(prometheus.BuildFQName("caddy", "llm_loadaware", name), help,
+		append([]string{"fleet", "upstream"}, labels...), nil)
+	descs = append(descs, desc)
+	return desc
+}

@@ -1,0 +1,138 @@
+// SPDX-FileCopyrightText: The Caddy LLM authors
+// SPDX-License-Identifier: Apache-2.0
+
+package caddymodule
+
+import (
+	"cmp"
+	"slices"
+	"time"
+
+	"github.com/caddy-llm/loadaware/engines"
+	"github.com/caddy-llm/loadaware/fleet"
+)
+
+// fleetStatus is the JSON form of a fleet, in the words of the metrics.
+type fleetStatus struct {
+	Name      string           `json:"name"`
+	Sessions  int              `json:"sessions"`
+	Upstreams []upstreamStatus `json:"upstreams"`
+}
+
+// upstreamStatus is the JSON form of an upstream. What is not known is left out.
+type upstreamStatus struct {
+	Upstream string `json:"upstream"`
+	State    string `json:"state"`
+
+	RequestsInFlight  int     `json:"requests_in_flight"`
+	RequestsWaiting   int     `json:"requests_waiting"`
+	RequestsElsewhere float64 `json:"requests_elsewhere"`
+	PrefillTokens     int     `json:"prefill_tokens"`
+	FailedLoad        float64 `json:"failed_load"`
+
+	Sessions             int     `json:"sessions"`
+	PrefixBlocks         int     `json:"prefix_blocks"`
+	PrefixBlocksCapacity int     `json:"prefix_blocks_capacity"`
+	PrefixBelief         float64 `json:"prefix_belief"`
+
+	// PrefillRateTokens is in tokens per second, Speed what it counts for
+	// relative to the other upstreams.
+	PrefillRateTokens float64 `json:"prefill_rate_tokens,omitempty"`
+	Speed             float64 `json:"speed"`
+
+	Engine *engineStatus `json:"engine,omitempty"`
+	Models []string      `json:"models,omitzero"`
+
+	PromptTokensEstimated  uint64            `json:"prompt_tokens_estimated"`
+	PrefillTokensEstimated uint64            `json:"prefill_tokens_estimated"`
+	CachedTokensPredicted  uint64            `json:"cached_tokens_predicted"`
+	CachedTokensReported   uint64            `json:"cached_tokens_reported"`
+	ScrapeErrors           uint64            `json:"scrape_errors"`
+	Placements             map[string]uint64 `json:"placements"`
+	Releases               map[string]uint64 `json:"releases"`
+}
+
+// engineStatus is the JSON form of an engine's last report, however old.
+type engineStatus struct {
+	AgeSeconds      float64  `json:"age_seconds"`
+	RequestsRunning *float64 `json:"requests_running,omitempty"`
+	RequestsWaiting *float64 `json:"requests_waiting,omitempty"`
+	KVUsage         *float64 `json:"kv_usage,omitempty"`
+	KVTokens        *float64 `json:"kv_tokens,omitempty"`
+}
+
+// allFleets describes the fleets in use, by name.
+func allFleets() []fleetStatus {
+	list := []fleetStatus{}
+	for _, f := range listFleets() {
+		list = append(list, describeFleet(f.name, f.fleet))
+	}
+	slices.SortFunc(list, func(a, b fleetStatus) int { return cmp.Compare(a.Name, b.Name) })
+	return list
+}
+
+func describeFleet(name string, f *fleet.Fleet) fleetStatus {
+	now := time.Now()
+	view := f.View(now)
+	status := fleetStatus{Name: name, Sessions: view.Sessions, Upstreams: []upstreamStatus{}}
+	for i := range view.Upstreams {
+		status.Upstreams = append(status.Upstreams, describeUpstream(&view.Upstreams[i], now))
+	}
+	return status
+}
+
+func describeUpstream(u *fleet.UpstreamView, now time.Time) upstreamStatus {
+	s := upstreamStatus{
+		Upstream:               u.Name,
+		State:                  u.State,
+		RequestsInFlight:       u.Requests,
+		RequestsWaiting:        u.Waiting,
+		RequestsElsewhere:      u.Others,
+		PrefillTokens:          u.Prefill,
+		FailedLoad:             u.FailedLoad,
+		Sessions:               u.Sessions,
+		PrefixBlocks:           u.PrefixBlocks,
+		PrefixBlocksCapacity:   u.PrefixCapacity,
+		PrefixBelief:           u.Belief,
+		PrefillRateTokens:      u.PrefillRate,
+		Speed:                  u.Speed,
+		Engine:                 describeEngine(u, now),
+		Models:                 u.Models,
+		PromptTokensEstimated:  u.Totals.PromptTokens,
+		PrefillTokensEstimated: u.Totals.PrefillTokens,
+		CachedTokensPredicted:  u.Totals.CachedPredicted,
+		CachedTokensReported:   u.Totals.CachedReported,
+		ScrapeErrors:           u.Totals.ScrapeErrors,
+		Placements:             make(map[string]uint64, fleet.Reasons),
+		Releases:               make(map[string]uint64, fleet.Causes),
+	}
+	for i, n := range u.Totals.Placements {
+		s.Placements[fleet.Reason(i).String()] = n
+	}
+	for i, n := range u.Totals.Releases {
+		s.Releases[fleet.Cause(i).String()] = n
+	}
+	return s
+}
+
+// describeEngine returns nil while the engine has not reported.
+func describeEngine(u *fleet.UpstreamView, now time.Time) *engineStatus {
+	if u.Reported.IsZero() {
+		return nil
+	}
+	return &engineStatus{
+		AgeSeconds:      now.Sub(u.Reported).Seconds(),
+		RequestsRunning: known(u.Report.Running),
+		RequestsWaiting: known(u.Report.Waiting),
+		KVUsage:         known(u.Report.KVUsage),
+		KVTokens:        known(u.Report.KVTokens),
+	}
+}
+
+// known returns the value of a number, nil where it is not known.
+func known(n engines.Number) *float64 {
+	if !n.Known {
+		return nil
+	}
+	return &n.Value
+}
