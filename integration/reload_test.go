@@ -440,7 +440,7 @@ func TestMetrics(t *testing.T) {
 			"reason moved_unavailable", "reason prefix", "reason load"),
 		"releases_total": set("cause first_output", "cause end", "cause error", "cause canceled",
 			"cause retried", "cause inferred", "cause expired"),
-		"upstream_state":              set("state available", "state full", "state cooling_down", "state suspect",
+		"upstream_state": set("state available", "state full", "state cooling_down", "state suspect",
 			"state asleep", "state drained"),
 		"first_output_seconds_bucket": set("le"),
 		"first_output_seconds_count":  set(),
