@@ -523,7 +523,7 @@ func FuzzUnmarshalCaddyfile(f *testing.F) {
 		"llm_loadaware {\n}",
 		"llm_loadaware {\n\tmax_body 1MiB\n\tmax_buffered 2GB\n\tmax_prompt_tokens 1000\n\tmedia_tokens 500\n}",
 		"llm_loadaware {\n\tfleet blue\n\tsession_header X-One X-Two\n\tsession_ttl 2d\n\tmax_sessions 10\n\tstickiness 0\n" +
-			"\trequest_cost 100.5\n\tcongestion 0\n\teviction 1e3\n\tprefix_index off\n\tkv_tokens 100000\n\tprefill_ttl 1m30s\n}",
+			"\trequest_cost 100.5\n\tcongestion 0\n\teviction 1e3\n\tprefix_index off\n\tprefill_rate off\n\tkv_tokens 100000\n\tprefill_ttl 1m30s\n}",
 		"llm_loadaware extra",
 		"llm_loadaware {\n\tmax_body {\n\t\tx\n\t}\n}",
 		"llm_loadaware {\n\tsession_header A {\n\t}\n}",

@@ -85,6 +85,7 @@ func (h *Handler) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 //	    congestion     <weight>
 //	    eviction       <weight>
 //	    prefix_index   off
+//	    prefill_rate   off
 //	    kv_tokens      <n>
 //	    models         list | prefer | off
 //	    prefill_ttl    <duration>
@@ -138,6 +139,8 @@ func (p *LoadAwareSelection) unmarshalOption(d *caddyfile.Dispenser) error {
 		return parseValue(d, &p.Eviction, parseWeight)
 	case "prefix_index":
 		return parseValue(d, &p.DisablePrefixIndex, parseOff)
+	case "prefill_rate":
+		return parseValue(d, &p.DisablePrefillRate, parseOff)
 	case "kv_tokens":
 		return parseValue(d, &p.KVTokens, parsePositive)
 	case "models":

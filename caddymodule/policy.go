@@ -103,6 +103,10 @@ type LoadAwareSelection struct {
 	// for the whole prompt. Default: false.
 	DisablePrefixIndex bool `json:"disable_prefix_index,omitempty"`
 
+	// DisablePrefillRate takes all upstreams for equally fast, however fast they
+	// were measured to prefill. Default: false.
+	DisablePrefillRate bool `json:"disable_prefill_rate,omitempty"`
+
 	// KVTokens is how many tokens of prefix cache an upstream has, and the
 	// index remembers. Set it where the cache is larger than what the engine
 	// reports, as with KV in the memory of the CPU. vLLM logs it at its start
@@ -203,6 +207,7 @@ func (p *LoadAwareSelection) setDefaults() {
 	o.Sessions.Max = p.MaxSessions
 	o.PrefillTTL = time.Duration(p.PrefillTTL)
 	o.PrefixIndex = !p.DisablePrefixIndex
+	o.EqualSpeed = p.DisablePrefillRate
 	o.KVTokens = p.KVTokens
 	o.Models = modelsModes[p.Models]
 	p.options = o

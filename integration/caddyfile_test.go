@@ -44,6 +44,7 @@ var policyOptions = []option{
 	{name: "congestion", good: "0.5", bad: []string{"-0.1", "x", "nan", "+Inf", "1e999", `""`}},
 	{name: "eviction", good: "1e3", bad: []string{"-1", "x", "nan", "infinity", "1e999", `""`}},
 	{name: "prefix_index", good: "off", bad: []string{"on", "OFF", `""`}},
+	{name: "prefill_rate", good: "off", bad: []string{"on", "OFF", `""`}},
 	{name: "kv_tokens", good: "100000", bad: []string{"0", "-1", "x", "1.5", "99999999999999999999", `""`}},
 	{name: "models", good: "prefer", bad: []string{"on", "LIST", "none", `""`}},
 	{name: "prefill_ttl", good: "5m", bad: []string{"0", "-1m", "x", "5", `""`}},
@@ -236,6 +237,7 @@ func TestGoodCaddyfiles(t *testing.T) {
 			congestion 0
 			eviction 1e3
 			prefix_index off
+			prefill_rate off
 			kv_tokens 100000
 			models prefer
 			prefill_ttl 1m30s
@@ -283,6 +285,7 @@ func TestGoodCaddyfiles(t *testing.T) {
 							"congestion": 0,
 							"eviction": 1000,
 							"disable_prefix_index": true,
+							"disable_prefill_rate": true,
 							"kv_tokens": 100000,
 							"models": "prefer",
 							"prefill_ttl": 90000000000,
@@ -429,6 +432,7 @@ func TestJSONConfigs(t *testing.T) {
 		{"policy", "session_ttl", "-1s", false},
 		{"policy", "prefill_ttl", -1, false},
 		{"policy", "disable_prefix_index", "off", false},
+		{"policy", "disable_prefill_rate", "off", false},
 		{"policy", "session_header", "X-One", false},
 		{"policy", "fleet", 1, false},
 		{"policy", "models", "all", false},

@@ -33,6 +33,7 @@ type settings struct {
 	engines  int
 	kvTokens int
 	speed    float64
+	slow     float64
 	warmUp   time.Duration
 	measure  time.Duration
 	seed     uint64
@@ -57,10 +58,11 @@ func parse(args []string) (settings, error) {
 	var rates, policies string
 	flags := flag.NewFlagSet("load", flag.ContinueOnError)
 	flags.StringVar(&rates, "rate", "0.3,0.65", "sessions that begin per second, a list")
-	flags.StringVar(&policies, "policies", "random,least_conn,header X-Session-ID,llm_loadaware", "selection policies, a list")
+	flags.StringVar(&policies, "policies", "random,least_conn,header X-Session-ID,llm_loadaware", "selection policies, a list; an option may follow the name of load-aware")
 	flags.IntVar(&s.engines, "engines", 4, "simulated servers")
 	flags.IntVar(&s.kvTokens, "kv-tokens", 600_000, "KV cache of each server in tokens")
 	flags.Float64Var(&s.speed, "speed", 5, "how many times faster than real time the servers run")
+	flags.Float64Var(&s.slow, "slow", 1, "how many times slower than the others the first server is")
 	flags.DurationVar(&s.warmUp, "warm-up", 4*time.Minute, "time before requests are measured, on the servers' clock")
 	flags.DurationVar(&s.measure, "measure", 6*time.Minute, "time in which requests are measured, on the servers' clock")
 	flags.Uint64Var(&s.seed, "seed", 1, "selects the sessions")
@@ -76,8 +78,8 @@ func parse(args []string) (settings, error) {
 		s.rates = append(s.rates, n)
 	}
 	s.policies = strings.Split(policies, ",")
-	if s.engines < 1 || s.kvTokens < 1 || !(s.speed > 0) || s.warmUp < 0 || s.measure <= 0 {
-		return s, errors.New("engines, kv-tokens, speed and measure must be positive, warm-up not negative")
+	if s.engines < 1 || s.kvTokens < 1 || !(s.speed > 0) || !(s.slow > 0) || s.warmUp < 0 || s.measure <= 0 {
+		return s, errors.New("engines, kv-tokens, speed, slow and measure must be positive, warm-up not negative")
 	}
 	return s, nil
 }

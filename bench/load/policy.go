@@ -29,11 +29,12 @@ func (s settings) open(policy string) (*bed.Bed, *driver, error) {
 	}
 	b, err := bed.Start(servers, "", func(site string, upstreams []string) string {
 		return fmt.Sprintf("http://%s {\n\tllm_loadaware\n\treverse_proxy %s {\n\t\tlb_policy %s\n\t}\n}\n",
-			site, strings.Join(upstreams, " "), s.configure(policy))
+			site, strings.Join(upstreams, " "), configure(policy))
 	})
 	if err != nil {
 		return nil, nil, err
 	}
+	b.Hosts[0].Server().SetFault(vllmsim.Fault{Slow: s.slow})
 	return b, &driver{
 		settings: s,
 		site:     b.Site,
@@ -64,10 +65,10 @@ func (s settings) measurePolicy(ctx context.Context, policy string, rate float64
 	return r, nil
 }
 
-// configure writes a policy with what an operator would tell it.
-func (s settings) configure(policy string) string {
-	if policy == "llm_loadaware" {
-		return fmt.Sprintf("llm_loadaware {\n\t\t\tkv_tokens %d\n\t\t}", s.kvTokens)
+// configure writes a policy. What follows the name of load-aware is an option.
+func configure(policy string) string {
+	if option, ok := strings.CutPrefix(policy, "llm_loadaware "); ok {
+		return "llm_loadaware {\n\t\t\t" + option + "\n\t\t}"
 	}
 	return policy
 }
