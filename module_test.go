@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -110,6 +111,26 @@ func TestReadmeCommands(t *testing.T) {
 	}
 	if _, config, _ := strings.Cut(Example, "\n\n"); !strings.Contains(readme, strings.TrimSpace(config)) {
 		t.Error("README.md does not show Caddyfile.example")
+	}
+}
+
+// The images of the examples are built as the README says.
+func TestDockerfiles(t *testing.T) {
+	b := readBuilder(t)
+	dockerfiles, err := filepath.Glob("examples/*/Dockerfile")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(dockerfiles) == 0 {
+		t.Error("there are no Dockerfiles")
+	}
+	for _, name := range dockerfiles {
+		text := read(t, name)
+		for _, line := range []string{b.command(), "FROM caddy:" + strings.TrimPrefix(b.CaddyVersion, "v")} {
+			if !strings.Contains(text, line) {
+				t.Errorf("%s does not say %q", name, line)
+			}
+		}
 	}
 }
 
