@@ -85,7 +85,7 @@ func (f *Fleet) View(now time.Time) View {
 		report, reported := u.engine.Report()
 		rate := u.meter.Rate()
 		v.Upstreams = append(v.Upstreams, UpstreamView{
-			State:          standingNames[u.state(now)],
+			State:          stateNames[u.state(now)],
 			Others:         u.engine.Others(now),
 			Report:         report,
 			Reported:       reported,
