@@ -359,11 +359,11 @@ func TestServedModels(t *testing.T) {
 		{2 * valid, ``},
 	}
 	for _, test := range tests {
-		got := ""
+		var got []byte
 		for _, m := range b.ServedModels(b.now.Add(test.after)) {
-			got += fmt.Sprintf("%s %q ", m.ID, m.JSON)
+			got = fmt.Appendf(got, "%s %q ", m.ID, m.JSON)
 		}
-		if got != test.want {
+		if string(got) != test.want {
 			t.Errorf("ServedModels() after %v = %s, want %s", test.after, got, test.want)
 		}
 	}
