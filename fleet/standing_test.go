@@ -155,6 +155,13 @@ func TestFullHome(t *testing.T) {
 			b.lists(a, "other")
 			b.lists(z, "m")
 		}, true, z, ReasonMovedUnavailable},
+		{"not full, but drained beside one that sleeps", func(b *bed) { b.drain(a, true); b.sleep(z) }, true, z, ReasonMovedUnavailable},
+		{"not full, but asleep beside a full one that does not list the model", func(b *bed) {
+			b.options.Models = ModelsPrefer
+			b.sleep(a)
+			b.fill(z)
+			b.lists(z, "other")
+		}, true, z, ReasonMovedUnavailable},
 		{"and sleeps", func(b *bed) { b.report(a, engines.Report{KVUsage: engines.Known(1), Asleep: true}) }, true, z, ReasonMovedUnavailable},
 	}
 	for _, test := range tests {
