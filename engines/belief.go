@@ -17,7 +17,8 @@ const (
 // has kept.
 //
 // Others may use the engine too, and their hits are in the counter: the share
-// is then too high, at most 1, which is what is believed without it.
+// is then too high, at most 1, which is what is believed without it. No more of
+// them is kept than the window holds, so that they are forgotten as fast.
 type belief struct {
 	predicted, measured float64
 	pending             float64
@@ -37,7 +38,7 @@ func (b *belief) measure(hits float64, known bool) {
 
 func (b *belief) add(predicted, measured float64) {
 	b.predicted += predicted
-	b.measured += measured
+	b.measured = min(b.measured+measured, beliefWindow)
 	if b.predicted > beliefWindow {
 		b.predicted /= 2
 		b.measured /= 2

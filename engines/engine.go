@@ -3,7 +3,10 @@
 
 package engines
 
-import "time"
+import (
+	"math"
+	"time"
+)
 
 // KV usage from which an engine is full, and under which it no longer is.
 const (
@@ -15,6 +18,10 @@ const (
 // say that requests run. vLLM's gauges move only when an engine puts something
 // out: after a mass abort they stay at what they were.
 const frozenAfter = 10 * time.Second
+
+// mostOthers bounds what a page may claim of requests from elsewhere: infinite
+// costs can be compared with no others.
+const mostOthers = 1_000_000
 
 // Engine is what is known of the engine behind one upstream. The zero value
 // knows nothing. What is unknown corrects nothing: it makes an engine look
@@ -123,7 +130,7 @@ func (e *Engine) Others(now time.Time) float64 {
 	if !running.Known || !e.live(now) {
 		return 0
 	}
-	return max(running.Value+waiting.Value-float64(e.own), 0)
+	return min(max(running.Value+waiting.Value-float64(e.own), 0), mostOthers)
 }
 
 // Full reports that the engine's KV cache is full: it was at 95 % or more and
@@ -134,8 +141,8 @@ func (e *Engine) Full(now time.Time) bool { return e.full && e.live(now) }
 func (e *Engine) Asleep(now time.Time) bool { return e.report.Asleep && e.current(now) }
 
 // KVTokens returns how many tokens the engine's KV cache holds, 0 where it has
-// never said so.
-func (e *Engine) KVTokens() int { return int(e.report.KVTokens.Value) }
+// never said so, and what 32 bits hold where it is absurd.
+func (e *Engine) KVTokens() int { return int(min(e.report.KVTokens.Value, math.MaxInt32)) }
 
 // Report returns the last report and when it was taken, the zero time while
 // there is none.

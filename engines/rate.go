@@ -13,6 +13,11 @@ import (
 // most engines.
 const sampleTokens = 4096
 
+// sampleTime is how long a sample takes at least. The requests that an engine
+// finishes in one step show their output at almost the same time: the tokens
+// of the later ones were not computed in between.
+const sampleTime = 50 * time.Millisecond
+
 // How many samples are kept, and how many there have to be.
 const (
 	mostSamples  = 64
@@ -35,6 +40,10 @@ type Meter struct {
 	busy   bool
 	tokens int
 
+	// spoiled says that the first of those that wait may have been half done
+	// at the beginning
+	spoiled bool
+
 	samples [mostSamples]float64
 	count   int
 
@@ -56,11 +65,14 @@ func (m *Meter) Done(tokens, waiting int, now time.Time) {
 		return
 	}
 	m.tokens += tokens
-	if m.tokens < sampleTokens && waiting > 0 {
+	took := now.Sub(m.since)
+	enough := m.tokens >= sampleTokens && took >= sampleTime
+	switch {
+	case m.spoiled:
+	case enough:
+		m.add(float64(m.tokens) / took.Seconds())
+	case waiting > 0:
 		return
-	}
-	if took := now.Sub(m.since).Seconds(); took > 0 && m.tokens >= sampleTokens {
-		m.add(float64(m.tokens) / took)
 	}
 	m.restart(waiting, now)
 }
@@ -76,11 +88,14 @@ func (m *Meter) Assume(tokens, waiting int, now time.Time) {
 }
 
 // Spoil notes that a request stopped to wait in another way: nobody knows what
-// the engine has done for it.
-func (m *Meter) Spoil(waiting int, now time.Time) { m.restart(waiting, now) }
+// the engine has done for it, nor for the next one that still waits.
+func (m *Meter) Spoil(waiting int, now time.Time) {
+	m.restart(waiting, now)
+	m.spoiled = m.busy
+}
 
 func (m *Meter) restart(waiting int, now time.Time) {
-	m.busy, m.since, m.tokens = waiting > 0, now, 0
+	m.busy, m.since, m.tokens, m.spoiled = waiting > 0, now, 0, false
 }
 
 func (m *Meter) add(rate float64) {

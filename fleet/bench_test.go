@@ -7,7 +7,9 @@ import (
 	"fmt"
 	"sync/atomic"
 	"testing"
+	"time"
 
+	"github.com/caddy-llm/loadaware/engines"
 	"github.com/caddy-llm/loadaware/sessions"
 )
 
@@ -75,6 +77,43 @@ func BenchmarkPlaceBlocks(b *testing.B) {
 				p.End(bench.end, start)
 			}
 		})
+	}
+}
+
+// informed returns a bed whose upstreams have reported everything, each of
+// another speed.
+func informed(n int) *bed {
+	b := known(n)
+	for range 50 {
+		b.answer(told("m", 100_000), 33_000)
+	}
+	for at := range b.usable {
+		b.prefilled(at, 16, 4000*float64(1+at%4))
+	}
+	for at, name := range b.pool.Names() {
+		b.Observe(name, engines.Report{
+			Running: engines.Known(float64(at % 3)), Waiting: engines.Known(0), KVUsage: engines.Known(float64(at%4) / 3),
+			KVTokens: engines.Known(1_000_000), Computed: engines.Known(5), Generated: engines.Known(5),
+			PrefixQueries: engines.Known(5), PrefixHits: engines.Known(5), Started: engines.Known(1),
+		}, b.now, time.Hour)
+		b.ObserveModels(name, models("m", fmt.Sprint(at)), b.now, time.Hour)
+	}
+	b.now = b.now.Add(speedsFor)
+	return b
+}
+
+// BenchmarkPlaceInformed is 500 blocks over upstreams of which everything is
+// known.
+func BenchmarkPlaceInformed(b *testing.B) {
+	bed := informed(8)
+	req := told("m", 500*BlockTokens*bytesPerToken)
+	req.Session, req.Blocks = 7, text(1, 500*BlockTokens, 0, 0)
+	bed.serve(req)
+	var p Placement
+	b.ReportAllocs()
+	for b.Loop() {
+		bed.Place(&p, &req, bed.pool, bed.usable, &bed.options, bed.now)
+		p.End(CauseEnd, bed.now)
 	}
 }
 

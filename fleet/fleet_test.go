@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/caddy-llm/loadaware/engines"
 	"github.com/caddy-llm/loadaware/sessions"
 )
 
@@ -299,7 +300,6 @@ func TestConcurrently(t *testing.T) {
 	b := newBed(upstreams)
 	b.List(b.pool.Names())
 	b.options.Sessions.Max = 8
-	b.options.KVTokens = 20_000
 	b.options.PrefillTTL = 20 * time.Millisecond
 	var clock atomic.Int64
 	now := func() time.Time { return start.Add(time.Duration(clock.Add(int64(time.Microsecond)))) }
@@ -321,14 +321,19 @@ func TestConcurrently(t *testing.T) {
 					Session: sessions.Key(r.IntN(12)), Tokens: tokens,
 					Blocks:   text(uint64(r.IntN(3)), tokens/2, uint64(r.IntN(5)), tokens-tokens/2),
 					Prefills: r.IntN(8) > 0, Silent: r.IntN(3) == 0,
+					Model: string(rune('a' + r.IntN(3))), TextBytes: 4 * tokens, Learns: r.IntN(2) == 0,
+					Tried: pool.Names()[:r.IntN(3)],
 				}
-				at := b.Place(&p, &req, pool, usable, &b.options, now())
+				options := b.options
+				options.Models = Models(r.IntN(3))
+				at := b.Place(&p, &req, pool, usable, &options, now())
 				if !slices.Contains(usable, at) || p.Upstream() != pool.Names()[at] {
 					t.Errorf("Place() among %v = %v on %s", usable, at, p.Upstream())
 				}
 				var ending sync.WaitGroup
-				for range r.IntN(4) {
-					what, cause := r.IntN(4), Cause(r.IntN(Causes))
+				for range r.IntN(5) {
+					what, cause := r.IntN(9), Cause(r.IntN(Causes))
+					name, n := pool.Names()[r.IntN(upstreams)], float64(r.IntN(100))
 					ending.Go(func() {
 						switch what {
 						case 0:
@@ -340,6 +345,20 @@ func TestConcurrently(t *testing.T) {
 						case 3:
 							_, _, _ = p.Reason(), p.PromptTokens(), p.UncachedTokens()
 							b.View(now())
+						case 4:
+							p.Usage(engines.Usage{PromptTokens: 3000 + int(n), CachedTokens: engines.Known(n)}, now())
+						case 5:
+							b.Observe(name, engines.Report{
+								Running: engines.Known(n), KVUsage: engines.Known(n / 100), PrefixHits: engines.Known(n),
+								KVTokens: engines.Known(20_000 + 100*n), Asleep: n < 10,
+							}, now(), time.Millisecond)
+							b.ScrapeFailed(name)
+						case 6:
+							b.ObserveModels(name, models("a", "b"), now(), time.Millisecond)
+						case 7:
+							b.Drain(name, n < 50)
+						case 8:
+							b.ServedModels(now())
 						}
 					})
 				}

@@ -10,7 +10,8 @@ import (
 
 // standing is what speaks against an upstream for a request. Upstreams of the
 // lowest standing are the candidates; the others are chosen only when there is
-// none, so nothing is ever shut out for good.
+// none, so nothing is ever shut out for good. A full one comes right after the
+// one that it would be if it were not.
 type standing uint8
 
 const (
@@ -20,30 +21,44 @@ const (
 	full
 	// unlisted ones do not list the model, and the policy prefers those that do.
 	unlisted
+	// unlistedFull ones do neither list it nor have room.
+	unlistedFull
 	// cooling ones have failed more than others, and were not seen to have
 	// recovered.
 	cooling
 	// suspect ones have shown nothing on any stream while others answer.
 	suspect
-	// asleep ones answer when somebody wakes them.
-	asleep
 	// drained ones are to get nothing new.
 	drained
+	// asleep ones answer when somebody wakes them.
+	asleep
 	// tried ones have failed the request before.
 	tried
-	// foreign ones do not list the model, and the policy asks for that.
-	foreign
+
+	// foreign comes on top for those that do not list the model where the
+	// policy asks for that: they come last, and where there are no others the
+	// rest still holds among them.
+	foreign standing = 1 << 4
 )
 
-var standingNames = [...]string{"available", "full", "unlisted", "cooling_down", "suspect", "asleep", "drained", "tried", "foreign"}
+// full reports that the upstream stands as it does because it is full.
+func (s standing) full() bool { return s == full || s == unlistedFull || s == full|foreign }
+
+// stateNames are what the standings are called that do not depend on a request.
+var stateNames = [...]string{
+	fit: "available", full: "full", cooling: "cooling_down", suspect: "suspect", drained: "drained", asleep: "asleep",
+}
 
 // States are the names of the states that an upstream may be in, see
 // [UpstreamView]. The set is closed; it is the `state` label of the metrics.
 func States() []string {
-	return []string{
-		standingNames[fit], standingNames[full], standingNames[cooling], standingNames[suspect],
-		standingNames[asleep], standingNames[drained],
+	var states []string
+	for _, name := range stateNames {
+		if name != "" {
+			states = append(states, name)
+		}
 	}
+	return states
 }
 
 // state is the standing of the upstream for any request. othersAnswer says that
@@ -71,16 +86,19 @@ func (u *upstream) standing(req *Request, o *Options, othersAnswer bool, now tim
 		s = tried
 	}
 	if req.Model != "" && o.Models != ModelsOff && !u.models.serves(req.Model, now) {
-		if o.Models == ModelsPrefer {
-			return max(s, unlisted)
+		switch {
+		case o.Models == ModelsList:
+			return s | foreign
+		case s == full:
+			return unlistedFull
 		}
-		return foreign
+		return max(s, unlisted)
 	}
 	return s
 }
 
 // stand returns the positions in usable of the upstreams that stand best, and of
-// home where it is full and they are not. The slice is good until the next
+// home where that it is full is all that makes it worse. The slice is good until the next
 // placement. The caller holds the lock.
 func (f *Fleet) stand(req *Request, home string, pool *Pool, usable []int, o *Options, now time.Time) []int {
 	silent := 0
@@ -89,7 +107,7 @@ func (f *Fleet) stand(req *Request, home string, pool *Pool, usable []int, o *Op
 			silent++
 		}
 	}
-	best, failing := foreign, 0
+	best, failing := tried|foreign, 0
 	f.standings = f.standings[:0]
 	for _, at := range usable {
 		s := pool.upstreams[at].standing(req, o, silent < len(usable), now)
@@ -110,7 +128,7 @@ func (f *Fleet) stand(req *Request, home string, pool *Pool, usable []int, o *Op
 	}
 	f.positions = f.positions[:0]
 	for i, s := range f.standings {
-		if s == best || s == full && pool.names[usable[i]] == home {
+		if s == best || s == best+1 && s.full() && pool.names[usable[i]] == home {
 			f.positions = append(f.positions, usable[i])
 		}
 	}

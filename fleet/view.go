@@ -91,7 +91,7 @@ func (f *Fleet) View(now time.Time) View {
 		report, reported := u.engine.Report()
 		rate := u.meter.Rate()
 		v.Upstreams = append(v.Upstreams, UpstreamView{
-			State:          standingNames[u.state(silent < len(f.upstreams), now)],
+			State:          stateNames[u.state(silent < len(f.upstreams), now)],
 			Others:         u.engine.Others(now),
 			Report:         report,
 			Reported:       reported,

@@ -87,6 +87,61 @@ func TestScore(t *testing.T) {
 	}
 }
 
+// A request from elsewhere costs as much as one of our own, and what is computed
+// twice as fast costs less by the root of two. What it evicts and whom it delays
+// costs the same on every upstream.
+func TestScoreByReports(t *testing.T) {
+	weights := Weights{RequestCost: 4096, Congestion: 2, Eviction: 4}
+	tests := []struct {
+		name     string
+		weights  Weights
+		state    state
+		uncached int
+		age      time.Duration
+		others   float64
+		speed    float64
+		want     float64
+	}{
+		{name: "others", weights: weights, age: NeverEvicts, others: 3, want: 3 * 4096},
+		{name: "part of one", weights: weights, age: NeverEvicts, others: 0.5, want: 2048},
+		{name: "others and own", weights: weights, age: NeverEvicts, state: state{2, 1, 500}, others: 3, uncached: 10, want: 5*4096 + 500 + 10},
+		{name: "others do not congest", weights: weights, age: NeverEvicts, others: 90, uncached: 100, want: 90*4096 + 100},
+		{name: "others where requests are free", age: NeverEvicts, others: 1e6, uncached: 100, want: 100},
+		{name: "no speed", weights: weights, age: NeverEvicts, state: state{1, 1, 500}, uncached: 100, want: 4096 + 600},
+		{name: "equal speed", weights: weights, age: NeverEvicts, state: state{1, 1, 500}, uncached: 100, speed: 1, want: 4096 + 600},
+		{name: "four times as fast", weights: weights, age: NeverEvicts, state: state{1, 1, 500}, uncached: 100, speed: 4, want: 4096 + 300},
+		{name: "a quarter as fast", weights: weights, age: NeverEvicts, state: state{1, 1, 500}, uncached: 100, speed: 0.25, want: 4096 + 1200},
+		{name: "twice as fast", weights: weights, age: NeverEvicts, uncached: 1000, speed: 2, want: 1000 / math.Sqrt2},
+		{name: "speed does not make requests cheaper", weights: weights, age: NeverEvicts, state: state{requests: 3}, others: 1, speed: 4, want: 4 * 4096},
+		{name: "speed does not make room cheaper", weights: weights, age: 0, uncached: 100, speed: 4, want: 50 + 4*100},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			l := NewLedger(counter())
+			c := []Candidate{{
+				Upstream: test.state.upstream(l, "a"),
+				Uncached: test.uncached, Age: test.age, Others: test.others, Speed: test.speed,
+			}}
+			test.weights.Score(c, start)
+			if got := c[0].Cost; math.Abs(got-test.want) > 1e-6 {
+				t.Errorf("Score(%+v) = %v, want %v", c[0], got, test.want)
+			}
+		})
+	}
+}
+
+func TestScoreAllocatesNothing(t *testing.T) {
+	l := NewLedger(counter())
+	candidates := randomCandidates(l, rand.New(rand.NewPCG(7, 8)))
+	for i := range candidates {
+		candidates[i].Others, candidates[i].Speed = 3, 2
+	}
+	w := DefaultWeights()
+	if n := testing.AllocsPerRun(100, func() { w.Score(candidates, start); Pick(candidates, true) }); n != 0 {
+		t.Errorf("Score() and Pick() allocate %v times, want never", n)
+	}
+}
+
 func TestScoreNothing(*testing.T) {
 	w := DefaultWeights()
 	w.Score(nil, start)
@@ -116,7 +171,10 @@ func randomCandidates(l *Ledger, r *rand.Rand) []Candidate {
 		if r.IntN(2) == 0 {
 			age = time.Duration(r.IntN(1200)) * time.Second
 		}
-		candidates[i] = Candidate{Upstream: s.upstream(l, fmt.Sprint(i)), Uncached: r.IntN(140_000), Age: age}
+		candidates[i] = Candidate{
+			Upstream: s.upstream(l, fmt.Sprint(i)), Uncached: r.IntN(140_000), Age: age,
+			Others: float64(r.IntN(4)), Speed: []float64{0, 0.25, 1, 4}[r.IntN(4)],
+		}
 	}
 	return candidates
 }
@@ -139,6 +197,8 @@ func TestMoreNeverCostsLess(t *testing.T) {
 		{"prefill", func(l *Ledger, c *Candidate, r *rand.Rand) {
 			l.Open(new(Reservation), c.Upstream, Claim{Tokens: r.IntN(9000), Prefills: true}, start)
 		}},
+		{"load from elsewhere", func(_ *Ledger, c *Candidate, r *rand.Rand) { c.Others += r.Float64() }},
+		{"slowness", func(_ *Ledger, c *Candidate, _ *rand.Rand) { c.Speed = 0.2 }},
 		{"recent blocks to evict", func(_ *Ledger, c *Candidate, _ *rand.Rand) { c.Age /= 2 }},
 	}
 	for _, test := range more {

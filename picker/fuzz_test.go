@@ -15,6 +15,9 @@ type modelled struct {
 	started             time.Time
 	serial              int
 	open, waits, silent bool
+
+	// ahead is what had to be prefilled when it was opened, with it
+	ahead int
 }
 
 // FuzzLedger reads three bytes as one step: what to do, to which reservation,
@@ -24,14 +27,17 @@ func FuzzLedger(f *testing.F) {
 	f.Add([]byte{0, 0, 9, 1, 0, 0, 3, 0, 0})
 	f.Add([]byte{0, 0, 9, 0, 1, 8, 0, 2, 12, 1, 2, 0, 2, 0, 0, 3, 1, 0, 3, 1, 0})
 	f.Add([]byte{0, 0, 9, 5, 0, 0, 0, 1, 9, 3, 0, 0, 4, 0, 200, 3, 1, 0})
+	f.Add([]byte{0, 0, 8, 0, 2, 11, 7, 2, 0, 6, 2, 200, 6, 2, 255, 3, 0, 0, 7, 2, 0, 7, 2, 0})
 	f.Fuzz(func(t *testing.T, steps []byte) {
 		const upstreamsInUse, slots = 3, 8
 		l := NewLedger(counter())
 		var upstreams []*Upstream
 		var current [upstreamsInUse]int
+		var peaks []int
 		add := func(at int) {
 			current[at] = len(upstreams)
 			upstreams = append(upstreams, l.NewUpstream(string(rune('a'+at))))
+			peaks = append(peaks, 0)
 		}
 		for at := range current {
 			add(at)
@@ -58,7 +64,7 @@ func FuzzLedger(f *testing.F) {
 		for serial := 0; len(steps) >= 3; serial++ {
 			slot, amount := int(steps[1])%slots, int(steps[2])
 			r, m := &reservations[slot], &model[slot]
-			switch steps[0] % 6 {
+			switch steps[0] % 8 {
 			case 0:
 				if m.open {
 					break
@@ -70,6 +76,11 @@ func FuzzLedger(f *testing.F) {
 				*m = modelled{upstream: at, started: now, serial: serial, open: true, waits: c.Prefills, silent: c.Silent}
 				if c.Prefills {
 					m.tokens = c.Tokens
+				}
+				for _, o := range model {
+					if o.waits && o.upstream == at {
+						m.ahead += o.tokens
+					}
 				}
 			case 1:
 				want := m.waits
@@ -108,6 +119,29 @@ func FuzzLedger(f *testing.F) {
 				}
 			case 5:
 				add(slot % upstreamsInUse)
+			case 6:
+				at := current[slot%upstreamsInUse]
+				now = now.Add(time.Duration(amount) * 10 * time.Millisecond)
+				past := func(o modelled) bool {
+					return o.upstream == at && o.silent &&
+						now.Sub(o.started) >= time.Second+time.Duration(o.ahead)*time.Millisecond
+				}
+				l.Infer(upstreams[at], 1000, now, released("Infer", past))
+				head := -1
+				for i, o := range model {
+					if o.waits && o.upstream == at && (head < 0 || o.serial < model[head].serial) {
+						head = i
+					}
+				}
+				if head >= 0 && past(model[head]) {
+					t.Fatalf("Infer() left %+v at the head, want it released", model[head])
+				}
+			case 7:
+				at := current[slot%upstreamsInUse]
+				if got := upstreams[at].TakePeak(); got != peaks[at] {
+					t.Fatalf("TakePeak() = %v, want %v", got, peaks[at])
+				}
+				peaks[at] = upstreams[at].Requests()
 			}
 			steps = steps[3:]
 
@@ -128,6 +162,7 @@ func FuzzLedger(f *testing.F) {
 				if got := [3]int{u.Requests(), u.Waiting(), u.Prefill()}; got != want {
 					t.Fatalf("requests, waiting, prefill of upstream %d = %v, want %v", at, got, want)
 				}
+				peaks[at] = max(peaks[at], u.Requests())
 				length := 0
 				for r := u.waiting.first; r != nil; r = r.next {
 					length++

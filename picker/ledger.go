@@ -92,8 +92,8 @@ func (l *Ledger) Expire(u *Upstream, deadline time.Time, expired func(*Reservati
 // them, and that at least a second ago. One that shows its output is waited for.
 func (l *Ledger) Infer(u *Upstream, rate float64, now time.Time, inferred func(*Reservation)) {
 	for r := u.waiting.first; r != nil && r.silent; r = u.waiting.first {
-		due := time.Second + time.Duration(float64(r.ahead)/rate*float64(time.Second))
-		if now.Sub(r.started) < due {
+		// in floating point, because no duration holds what a tiny rate makes
+		if now.Sub(r.started).Seconds() < 1+float64(r.ahead)/rate {
 			return
 		}
 		r.release()

@@ -309,3 +309,120 @@ func TestExpire(t *testing.T) {
 		}
 	}
 }
+
+// What ended since the last report was in flight when the engine was last asked
+// about, and may still be counted in what it says.
+func TestTakePeak(t *testing.T) {
+	l := NewLedger(counter())
+	u := l.NewUpstream("a")
+	reservations := make([]Reservation, 9)
+	opened := 0
+	open := func(n int) {
+		for range n {
+			l.Open(&reservations[opened], u, Claim{Prefills: opened%2 == 0}, start)
+			opened++
+		}
+	}
+	closed := func(n int) {
+		for range n {
+			opened--
+			l.Close(&reservations[opened])
+		}
+	}
+	steps := []struct {
+		name string
+		do   func()
+		want int
+	}{
+		{"nothing was placed", func() {}, 0},
+		{"three were", func() { open(3) }, 3},
+		{"they still are", func() {}, 3},
+		{"six more came and eight went", func() { open(6); closed(8) }, 9},
+		{"one is left", func() {}, 1},
+		{"it went", func() { closed(1) }, 1},
+		{"nothing is left", func() {}, 0},
+		{"two came and went", func() { open(1); closed(1); open(1); closed(1) }, 1},
+		{"nothing came", func() {}, 0},
+	}
+	for _, s := range steps {
+		s.do()
+		if got := u.TakePeak(); got != s.want {
+			t.Errorf("%s: TakePeak() = %v, want %v", s.name, got, s.want)
+		}
+	}
+}
+
+// An engine of 1,000 tokens per second, asked about a queue that was placed one
+// second apart.
+func TestInfer(t *testing.T) {
+	type placed struct {
+		tokens int
+		silent bool
+	}
+	silent := func(tokens int) placed { return placed{tokens, true} }
+	streamed := func(tokens int) placed { return placed{tokens, false} }
+	tests := []struct {
+		name   string
+		placed []placed
+		rate   float64
+		after  time.Duration // since the first was placed
+		want   int           // how many are released, from the first on
+	}{
+		{name: "none wait", after: time.Hour, want: 0},
+		{name: "not yet", placed: []placed{silent(2000)}, after: 3*time.Second - 1, want: 0},
+		{name: "done for a second", placed: []placed{silent(2000)}, after: 3 * time.Second, want: 1},
+		{name: "nothing to prefill", placed: []placed{silent(0)}, after: time.Second, want: 1},
+		{name: "what was before it took time too", placed: []placed{silent(2000), silent(3000)}, after: 7*time.Second - 1, want: 1},
+		{name: "all of it is done", placed: []placed{silent(2000), silent(3000)}, after: 7 * time.Second, want: 2},
+		{name: "a head that streams is waited for", placed: []placed{streamed(2000), silent(3000)}, after: time.Hour, want: 0},
+		{name: "up to one that streams", placed: []placed{silent(2000), streamed(1), silent(3000)}, after: time.Hour, want: 1},
+		{name: "so slow that no duration holds it", placed: []placed{silent(math.MaxInt32)}, rate: 1e-9, after: time.Hour, want: 0},
+		{name: "fast", placed: []placed{silent(math.MaxInt32)}, rate: math.MaxFloat64, after: time.Second, want: 1},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			l := NewLedger(counter())
+			u := l.NewUpstream("a")
+			reservations := make([]Reservation, len(test.placed))
+			left := 0
+			for i, p := range test.placed {
+				l.Open(&reservations[i], u, Claim{Tokens: p.tokens, Prefills: true, Silent: p.silent}, start.Add(time.Duration(i)*time.Second))
+				if i >= test.want {
+					left += p.tokens
+				}
+			}
+			rate := test.rate
+			if rate == 0 {
+				rate = 1000
+			}
+			at := 0
+			l.Infer(u, rate, start.Add(test.after), func(r *Reservation) {
+				if r != &reservations[at] {
+					t.Errorf("Infer() released another than reservation %v", at)
+				}
+				at++
+			})
+			if at != test.want {
+				t.Errorf("Infer() after %v released %v, want %v", test.after, at, test.want)
+			}
+			count(t, u, len(test.placed), len(test.placed)-test.want, left)
+		})
+	}
+}
+
+func TestInferAllocatesNothing(t *testing.T) {
+	l := NewLedger(counter())
+	u := l.NewUpstream("a")
+	var r Reservation
+	inferred := func(*Reservation) {}
+	n := testing.AllocsPerRun(100, func() {
+		l.Open(&r, u, Claim{Tokens: 1000, Prefills: true, Silent: true}, start)
+		l.Infer(u, 1000, start, inferred)
+		l.Infer(u, 1000, start.Add(time.Minute), inferred)
+		l.Close(&r)
+		u.TakePeak()
+	})
+	if n != 0 {
+		t.Errorf("Infer() allocates %v times, want never", n)
+	}
+}
