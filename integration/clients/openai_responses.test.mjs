@@ -3,7 +3,7 @@
 
 import assert from "node:assert/strict";
 import { after, afterEach, before, test } from "node:test";
-import { all, args, model, openai, parameters } from "./client.mjs";
+import { all, args, model, openai, parameters, words } from "./client.mjs";
 import { start } from "./stage.mjs";
 
 let stage, client;
@@ -70,7 +70,8 @@ for (const stream of [false, true]) {
     };
     let last = await create({ input: "My name is Ada." });
     for (let turn = 0; turn < 5; turn++) {
-      const next = await create({ input: "What is my name?", previous_response_id: last.id });
+      // nothing but the id and the session's name says that it belongs here
+      const next = await create({ input: words(`page ${turn} of my life`, 1000), previous_response_id: last.id });
       assert.equal(next.previous_response_id, last.id);
       assert.ok(next.usage.input_tokens > last.usage.input_tokens + last.usage.output_tokens);
       last = next;
