@@ -67,7 +67,7 @@ func (p *Placement) attend(s *sessions.Session, indexed bool) {
 		// nothing that another one could extend
 		turn = len(r.Blocks) > 0 && s.Live() == 1
 	default:
-		turn = !indexed || !known || len(r.Blocks) == 0 || s.Line.Continues(r.Head, r.Blocks)
+		turn = !indexed || !known || r.Continues || len(r.Blocks) == 0 || s.Line.Continues(r.Head, r.Blocks)
 	}
 	if !turn && !r.Shared {
 		s.Strangers++
@@ -164,7 +164,7 @@ func (p *Placement) decide(candidates []picker.Candidate, o *Options) int {
 			if candidates[i].Upstream.Name() != s.Home() {
 				continue
 			}
-			if candidates[i].Cost-candidates[best].Cost <= o.Stickiness {
+			if p.request.Continues || candidates[i].Cost-candidates[best].Cost <= o.Stickiness {
 				p.reason = ReasonPinned
 				return i
 			}

@@ -67,6 +67,11 @@ type Request struct {
 	// extends the session's.
 	Shared bool
 
+	// Continues says that the prompt goes on with a response that its upstream
+	// keeps. No other one can answer, and what it adds tells nothing of the
+	// conversation.
+	Continues bool
+
 	// Model is the model that the request asks for, "" where it names none.
 	Model string
 
