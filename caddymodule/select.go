@@ -15,8 +15,9 @@ import (
 )
 
 // Select returns the upstream that r costs the least on, and reserves it there.
-// It returns nil only where no upstream is available. An upstream that this
-// request was dispatched to before is chosen only when there is no other.
+// It returns nil only where no upstream is available, or where the request had
+// to wait for one and was turned away. An upstream that this request was
+// dispatched to before is chosen only when there is no other.
 //
 // Select gives r a fresh body where the handler has read it, so that every
 // attempt sends it whole.
@@ -26,6 +27,9 @@ func (p *LoadAwareSelection) Select(upstreams reverseproxy.UpstreamPool, r *http
 		a.look(r, prompts.Limits{})
 	}
 	a.supersede(p, r.Context())
+	if a.refusedBy(p) {
+		return nil
+	}
 	if !a.watched {
 		p.warnUnwatched(a)
 	}
@@ -60,6 +64,13 @@ func (p *LoadAwareSelection) Select(upstreams reverseproxy.UpstreamPool, r *http
 	res := &placed{lease: &p.lease}
 	state := p.lease.acquire()
 	at := state.Place(&res.Placement, &request, p.resolve(state, upstreams), *usable, &p.options, time.Now())
+	if at == fleet.NoRoom {
+		at = p.wait(a, r, state, res, &request, upstreams)
+	}
+	if at < 0 {
+		p.lease.release()
+		return nil
+	}
 	a.dispatch(p, res, r.Context())
 	a.renewBody(r)
 	a.report(r.Context(), key)
