@@ -135,7 +135,8 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyht
 	h.read(r, a)
 	err = next.ServeHTTP(rw, r)
 	if err != nil && a.refusal != nil && rw.status == 0 {
-		err = a.refuse(rw, r.Context())
+		a.refuse(rw, r.Context())
+		err = nil
 	}
 	return err
 }

@@ -39,22 +39,19 @@ const statusClientGone = 499
 // refuse answers a request that was turned away, in place of the error that
 // Caddy makes of it, in the form of the API that the client speaks. Nothing of a
 // response must have been written.
-func (a *attempt) refuse(w http.ResponseWriter, ctx context.Context) error {
+func (a *attempt) refuse(w http.ResponseWriter, ctx context.Context) {
 	if ctx.Err() != nil {
 		w.WriteHeader(statusClientGone)
-		return nil
+		return
 	}
 	seconds := retryAfterSeconds(a.refusal.retryAfter, rand.Float64())
-	body, err := json.Marshal(refusalBody(a.endpoint.Name, refusalMessage(a.refusal.cause, seconds)))
-	if err != nil {
-		return err
-	}
+	// strings and numbers can always be encoded
+	body, _ := json.Marshal(refusalBody(a.endpoint.Name, refusalMessage(a.refusal.cause, seconds)))
 	w.Header().Set("Content-Type", "application/json")
 	w.Header().Set("Retry-After", strconv.Itoa(seconds))
 	w.WriteHeader(http.StatusTooManyRequests)
 	// a client that cannot be written to needs no answer
 	_, _ = w.Write(body)
-	return nil
 }
 
 func refusalMessage(cause fleet.Refusal, seconds int) string {
