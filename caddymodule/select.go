@@ -15,9 +15,11 @@ import (
 )
 
 // Select returns the upstream that r costs the least on, and reserves it there.
-// It returns nil only where no upstream is available, or where the request had
-// to wait for one and was turned away. An upstream that this request was
-// dispatched to before is chosen only when there is no other.
+// It returns nil only where no upstream is available. An upstream that this
+// request was dispatched to before is chosen only when there is no other.
+//
+// With a queue, Select waits until the request has its place. It returns nil
+// where the request is turned away, and from then on.
 //
 // Select gives r a fresh body where the handler has read it, so that every
 // attempt sends it whole.
@@ -27,11 +29,11 @@ func (p *LoadAwareSelection) Select(upstreams reverseproxy.UpstreamPool, r *http
 		a.look(r, prompts.Limits{})
 	}
 	a.supersede(p, r.Context())
-	if a.refusedBy(p) {
-		return nil
-	}
 	if !a.watched {
 		p.warnUnwatched(a)
+	}
+	if a.refusedBy(p) {
+		return nil
 	}
 
 	usable := p.takeUsable()

@@ -218,12 +218,12 @@ func (f *Fleet) commit(p *Placement, u *upstream, c *picker.Candidate, o *Option
 	if !p.request.Prefills {
 		return
 	}
-	u.prompts++
 	u.health.take(p)
 	if p.request.streams() {
 		u.beginStream(now)
 	}
 	p.cached = c.Cached
+	u.prompts++
 	u.meter.Begin(u.counters.Waiting(), now)
 	u.totals.Placements[p.reason]++
 	u.totals.PromptTokens += uint64(p.PromptTokens())
