@@ -58,6 +58,11 @@ type attempt struct {
 	tried   []string
 	count   int
 
+	// queued is how long policy, or the one that comes after it, has let the
+	// request wait, and refusal says that it was turned away
+	queued  time.Duration
+	refusal *refusal
+
 	// lastStatus is the status of an earlier dispatch
 	lastStatus int
 
@@ -156,7 +161,7 @@ func (a *attempt) dispatch(p *LoadAwareSelection, res *placed, ctx context.Conte
 	if a.policy != p {
 		a.policy, a.tried = p, nil
 	}
-	a.current = res
+	a.current, a.refusal = res, nil
 	a.count++
 	if name := res.Upstream(); !slices.Contains(a.tried, name) {
 		a.tried = append(a.tried, name)

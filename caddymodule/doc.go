@@ -7,10 +7,11 @@
 // A request meets it three times. [Handler] reads it and makes its attempt, the
 // record that every part finds among the request's variables. The policy
 // [LoadAwareSelection] places it on the [fleet.Fleet] that its lease refers to,
-// once for each dispatch. The response writer sees the first output and the
-// status and keeps the end of the body, and the handler's deferred end takes the
-// usage out of that and gives back what is still held, also when Caddy aborts
-// the stream by a panic.
+// once for each dispatch, and lets it wait there for room where it has a queue.
+// The response writer sees the first output and the status and keeps the end of
+// the body, and the handler's deferred end takes the usage out of that and gives
+// back what is still held, also when Caddy aborts the stream by a panic. Before
+// that the handler answers a request that was turned away.
 //
 // Beside the requests, a scraper asks the engines about themselves from the start
 // of its configuration to its end. Nothing in a request's path waits for it.

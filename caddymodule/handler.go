@@ -48,7 +48,9 @@ const maxSize = 1 << 40
 // One handler for a whole site is enough. A second one inside it does nothing.
 //
 // The request and the response reach the other side byte for byte, and nothing
-// that a client sends is answered with an error by this handler.
+// that a client sends is answered with an error by this handler. Only a request
+// that the `queue` of a policy turns away is: with status 429, when to come back
+// in `Retry-After`, and an error in the form of the API.
 type Handler struct {
 	// MaxBody is how much of a request body is read into memory, in bytes. Of
 	// a longer body the first part is looked at while the rest streams
@@ -132,6 +134,10 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyht
 	defer func() { a.finish(r, rw, err) }()
 	h.read(r, a)
 	err = next.ServeHTTP(rw, r)
+	if err != nil && a.refusal != nil && rw.status == 0 {
+		a.refuse(rw, r.Context())
+		err = nil
+	}
 	return err
 }
 

@@ -55,6 +55,7 @@ const defaultFleet = "default"
 // `{http.llm_loadaware.prompt_tokens}` | The estimated tokens of the whole prompt
 // `{http.llm_loadaware.uncached_tokens}` | How many of them the upstream is not believed to have cached
 // `{http.llm_loadaware.session}` | Eight hexadecimal digits of the session's hash, empty without a session
+// `{http.llm_loadaware.queue_ms}` | Milliseconds that the request has waited for room, set where `queue` is on
 // `{http.llm_loadaware.attempts}` | How often the request was placed so far
 // `{http.llm_loadaware.first_output_ms}` | Milliseconds from the request's arrival to its first output, set when the response has ended
 type LoadAwareSelection struct {
@@ -130,6 +131,11 @@ type LoadAwareSelection struct {
 	// Metrics says how the engines are asked about themselves. By default they
 	// are asked for `/metrics` every second.
 	Metrics *Metrics `json:"metrics,omitempty"`
+
+	// Queue limits what an upstream holds at once, and lets requests wait while
+	// all of them are at the limit. Default: none, which places every request
+	// at once.
+	Queue *Queue `json:"queue,omitempty"`
 
 	logger  *zap.Logger
 	options fleet.Options
@@ -210,6 +216,10 @@ func (p *LoadAwareSelection) setDefaults() {
 	o.EqualSpeed = p.DisablePrefillRate
 	o.KVTokens = p.KVTokens
 	o.Models = modelsModes[p.Models]
+	if p.Queue != nil {
+		p.Queue.setDefaults()
+		o.Queue = p.Queue.options()
+	}
 	p.options = o
 }
 
@@ -259,6 +269,9 @@ func (p *LoadAwareSelection) Validate() error {
 	}
 	if _, err := parseModels(p.Models); err != nil {
 		return fmt.Errorf("models %w", err)
+	}
+	if err := p.Queue.validate(); err != nil {
+		return err
 	}
 	return p.Metrics.validate()
 }

@@ -18,6 +18,9 @@ import (
 // It returns nil only where no upstream is available. An upstream that this
 // request was dispatched to before is chosen only when there is no other.
 //
+// With a queue, Select waits until the request has its place. It returns nil
+// where the request is turned away, and from then on.
+//
 // Select gives r a fresh body where the handler has read it, so that every
 // attempt sends it whole.
 func (p *LoadAwareSelection) Select(upstreams reverseproxy.UpstreamPool, r *http.Request, _ http.ResponseWriter) *reverseproxy.Upstream {
@@ -28,6 +31,9 @@ func (p *LoadAwareSelection) Select(upstreams reverseproxy.UpstreamPool, r *http
 	a.supersede(p, r.Context())
 	if !a.watched {
 		p.warnUnwatched(a)
+	}
+	if a.refusedBy(p) {
+		return nil
 	}
 
 	usable := p.takeUsable()
@@ -61,6 +67,13 @@ func (p *LoadAwareSelection) Select(upstreams reverseproxy.UpstreamPool, r *http
 	res := &placed{lease: &p.lease}
 	state := p.lease.acquire()
 	at := state.Place(&res.Placement, &request, p.resolve(state, upstreams), *usable, &p.options, time.Now())
+	if at == fleet.NoRoom {
+		at = p.wait(a, r, state, res, &request, upstreams)
+	}
+	if at < 0 {
+		p.lease.release()
+		return nil
+	}
 	a.dispatch(p, res, r.Context())
 	a.renewBody(r)
 	a.report(r.Context(), key)

@@ -45,6 +45,9 @@ type Fleet struct {
 	estimates map[string]*engines.Estimate
 	services  map[string]service
 
+	// queue is who waits for room
+	queue queue
+
 	// served adds up the tokens of the silent reservations that were let go in
 	// the step under way
 	served int
@@ -79,6 +82,13 @@ type upstream struct {
 	// average of what was recorded lately
 	scale float64
 
+	// prompts is how many requests with a prompt are in flight. awaited is how
+	// many requests wait for this upstream though others have room, and with how
+	// many tokens; claimed is the last walk through the line in which a request
+	// waited that goes before those behind it
+	prompts, awaited, awaitedTokens int
+	claimed                         uint64
+
 	// drained says that an operator wants nothing new placed here
 	drained bool
 
@@ -94,6 +104,7 @@ func New(random func() uint64) *Fleet {
 	f := &Fleet{
 		ledger:    picker.NewLedger(random),
 		upstreams: make(map[string]*upstream),
+		queue:     queue{walk: 1},
 	}
 	f.onInferred = f.inferred
 	f.onExpired = func(r *picker.Reservation) { f.released(r, CauseExpired) }

@@ -14,7 +14,8 @@ import (
 // usable names by their position, or the session's home while that does not
 // cost more than stickiness over the best. It reserves the request there in
 // the same step and makes p its record; p must be new or ended. It returns the
-// position in the pool, -1 where usable is empty.
+// position in the pool, -1 where usable is empty, and [NoRoom] where the request
+// has to wait, see [Fleet.Wait].
 //
 // Place allocates only for what it has to remember: a session, blocks and a
 // list of upstreams that it has not seen before.
@@ -23,14 +24,27 @@ func (f *Fleet) Place(p *Placement, req *Request, pool *Pool, usable []int, o *O
 		return -1
 	}
 	f.mu.Lock()
-	defer f.mu.Unlock()
+	defer f.done(now)
+	if f.queue.len > 0 && o.Queue.limits(req) {
+		return NoRoom
+	}
+	return f.place(p, req, pool, usable, o, now)
+}
+
+// place does the work of [Fleet.Place], whoever waits. The caller holds the lock.
+func (f *Fleet) place(p *Placement, req *Request, pool *Pool, usable []int, o *Options, now time.Time) int {
 	f.resolve(pool)
 	for _, at := range usable {
 		pool.upstreams[at].seen = now
 	}
 	*p = Placement{fleet: f, request: *req}
+	strangers := 0
 	if req.Prefills && req.Session != 0 {
-		p.attend(f.sessions.Begin(req.Session, now, o.Sessions), o.PrefixIndex)
+		s := f.sessions.Begin(req.Session, now, o.Sessions)
+		if s != nil {
+			strangers = s.Strangers
+		}
+		p.attend(s, o.PrefixIndex)
 	}
 	home := ""
 	if p.session != nil {
@@ -41,10 +55,29 @@ func (f *Fleet) Place(p *Placement, req *Request, pool *Pool, usable []int, o *O
 	candidates := f.candidates(p, pool, positions, o, now)
 	f.sweep(now)
 	o.Score(candidates, now)
+	limited := o.Queue.limits(req)
+	if limited {
+		f.limit(p, candidates, positions, pool, o)
+	}
 	chosen := p.decide(candidates, o)
 	u := pool.upstreams[positions[chosen]]
+	if limited && !f.hasRoom(u, candidates[chosen].Uncached, o) {
+		f.withdraw(p, strangers, now)
+		return NoRoom
+	}
 	f.commit(p, u, &candidates[chosen], o, now)
 	return positions[chosen]
+}
+
+// withdraw makes nothing of a placement that finds no room: the session, whose
+// count of strangers was this before, is not to know of it. The caller holds the
+// lock.
+func (f *Fleet) withdraw(p *Placement, strangers int, now time.Time) {
+	if s := p.named; s != nil {
+		s.Strangers = strangers
+		f.sessions.End(s, now)
+	}
+	*p = Placement{}
 }
 
 // attend makes the request a turn of s. One whose prompt is none of the
@@ -190,6 +223,7 @@ func (f *Fleet) commit(p *Placement, u *upstream, c *picker.Candidate, o *Option
 		u.beginStream(now)
 	}
 	p.cached = c.Cached
+	u.prompts++
 	u.meter.Begin(u.counters.Waiting(), now)
 	u.totals.Placements[p.reason]++
 	u.totals.PromptTokens += uint64(p.PromptTokens())

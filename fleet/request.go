@@ -42,6 +42,9 @@ type Options struct {
 	// Models says what to do with upstreams that do not list the model.
 	Models Models
 
+	// Queue limits what upstreams hold, and says who may wait for room.
+	Queue Queue
+
 	// EqualSpeed ignores how fast the upstreams were measured to prefill. The
 	// laboratory compares with it.
 	EqualSpeed bool

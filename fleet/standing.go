@@ -144,6 +144,7 @@ func (f *Fleet) Drain(name string, on bool) bool {
 	u, ok := f.upstreams[name]
 	if ok {
 		u.drained = on
+		f.glance()
 	}
 	return ok
 }

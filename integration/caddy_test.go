@@ -188,6 +188,9 @@ type fleetStatus struct {
 	Name      string
 	Sessions  int
 	Upstreams []upstreamStatus
+
+	QueueWaiting  map[string]int `json:"queue_waiting"`
+	QueueRejected map[string]int `json:"queue_rejected"`
 }
 
 type upstreamStatus struct {
