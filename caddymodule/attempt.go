@@ -38,6 +38,10 @@ type attempt struct {
 	body         *body
 	whole, spent bool
 
+	// sent says that somebody has read from the body for the dispatch under
+	// way, nil where there is none to read
+	sent *atomic.Bool
+
 	// maxTokens caps what the prompt may be charged
 	maxTokens int
 
@@ -52,10 +56,12 @@ type attempt struct {
 	watched, handled bool
 
 	// current is the placement of the dispatch under way, made by policy;
-	// tried are the upstreams that this policy has dispatched the request to
+	// tried are the upstreams that this policy has dispatched the request to,
+	// and harmed how many of them it may have harmed
 	current *placed
 	policy  *LoadAwareSelection
 	tried   []string
+	harmed  int
 	count   int
 
 	// lastStatus is the status of an earlier dispatch
@@ -105,6 +111,9 @@ func (a *attempt) supersede(p *LoadAwareSelection, ctx context.Context) {
 	}
 	switch {
 	case a.policy == p:
+		if a.harms(status) {
+			a.harmed++
+		}
 		a.fail(fleet.CauseRetried, status)
 		a.end(fleet.CauseRetried)
 	case status >= 400 || ctx.Value(caddyhttp.ErrorCtxKey) != nil:
@@ -113,6 +122,26 @@ func (a *attempt) supersede(p *LoadAwareSelection, ctx context.Context) {
 	default:
 		a.end(fleet.CauseEnd)
 	}
+}
+
+// mostHarmed is how many upstreams may fail on a request that they have received.
+// One that makes an engine fail must not go through the whole fleet.
+const mostHarmed = 2
+
+// harms reports whether the dispatch under way, which has failed with a status,
+// 0 for none, may have failed for what it was sent. An upstream that was not
+// reached, or has refused the request, was not harmed.
+func (a *attempt) harms(status int) bool {
+	switch status {
+	case 0, http.StatusInternalServerError, http.StatusBadGateway, http.StatusGatewayTimeout:
+		return a.sent != nil && a.sent.Load()
+	}
+	return false
+}
+
+// exhausted reports that the request must not be sent once more, or cannot.
+func (a *attempt) exhausted() bool {
+	return a.harmed >= mostHarmed || a.body != nil && !a.whole && a.body.begun.Load()
 }
 
 // statusPlaceholder has the status that an upstream has answered
@@ -154,7 +183,7 @@ func (a *attempt) restoreStatus(ctx context.Context) {
 // nobody sees the response, and res ends with the request's context.
 func (a *attempt) dispatch(p *LoadAwareSelection, res *placed, ctx context.Context) {
 	if a.policy != p {
-		a.policy, a.tried = p, nil
+		a.policy, a.tried, a.harmed = p, nil, 0
 	}
 	a.current = res
 	a.count++
@@ -176,10 +205,18 @@ func (a *attempt) output() {
 	a.current.FirstOutput(now)
 }
 
-// progress notes that something of the response has come.
-func (a *attempt) progress() {
-	if a.current != nil {
-		a.current.Progress(time.Now())
+// progress notes that something of the response has come. res may be nil.
+func (res *placed) progress() {
+	if res != nil {
+		res.Progress(time.Now())
+	}
+}
+
+// blocked notes that the response waits for its client, or does so no more. res
+// may be nil. It may be called from any goroutine.
+func (res *placed) blocked(on bool) {
+	if res != nil {
+		res.Blocked(on)
 	}
 }
 
@@ -204,10 +241,11 @@ func (a *attempt) blame(status int) fleet.Blame {
 	case http.StatusNotImplemented:
 		return fleet.BlameNone
 	case http.StatusUnauthorized, http.StatusForbidden, http.StatusNotFound:
-		if a.prefills {
-			return fleet.BlameDenied
+		// what is not found may be the response that the request goes on from
+		if !a.prefills || status == http.StatusNotFound && a.prompt.PreviousResponse != "" {
+			return fleet.BlameNone
 		}
-		return fleet.BlameNone
+		return fleet.BlameDenied
 	case http.StatusServiceUnavailable:
 		return fleet.BlameFull
 	}

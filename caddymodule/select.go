@@ -6,6 +6,7 @@ package caddymodule
 import (
 	"io"
 	"net/http"
+	"sync/atomic"
 	"time"
 
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp/reverseproxy"
@@ -15,8 +16,10 @@ import (
 )
 
 // Select returns the upstream that r costs the least on, and reserves it there.
-// It returns nil only where no upstream is available. An upstream that this
-// request was dispatched to before is chosen only when there is no other.
+// It returns nil only where no upstream is available, and for a request that is
+// not to be sent once more, which then ends with the error that it had. An
+// upstream that this request was dispatched to before is chosen only when there
+// is no other.
 //
 // Select gives r a fresh body where the handler has read it, so that every
 // attempt sends it whole.
@@ -26,6 +29,9 @@ func (p *LoadAwareSelection) Select(upstreams reverseproxy.UpstreamPool, r *http
 		a.look(r, prompts.Limits{})
 	}
 	a.supersede(p, r.Context())
+	if a.policy == p && a.exhausted() {
+		return nil
+	}
 	if !a.watched {
 		p.warnUnwatched(a)
 	}
@@ -136,23 +142,31 @@ func (l *resolvedPool) matches(upstreams reverseproxy.UpstreamPool) bool {
 // idempotency key and its body can be had again. The empty value is one that
 // survives header operations.
 func (a *attempt) renewBody(r *http.Request) {
+	a.sent = nil
 	if a.body == nil || r.Body == nil {
 		return
 	}
 	if !a.whole {
 		a.spent = a.count > 1 && a.body.begun.Load()
+		a.sent = &a.body.begun
 		return
 	}
-	if a.request.Body == a.standIn {
-		fresh, err := a.body.fresh()
-		if err != nil {
-			return
-		}
-		r.Body, r.GetBody = fresh, a.body.fresh
-	} else if fresh, err := a.body.get(); err == nil {
-		r.Body, r.GetBody = fresh, a.body.get
-	} else {
+	own := a.request.Body == a.standIn
+	get := a.body.get
+	if own {
+		get = a.body.fresh
+	}
+	a.sent = new(atomic.Bool)
+	get = noting(get, a.sent)
+	fresh, err := get()
+	switch {
+	case err == nil:
+		r.Body, r.GetBody = fresh, get
+	case own:
+		return
+	default:
 		current := &unread{ReadCloser: r.Body}
+		a.sent = &current.begun
 		r.Body = current
 		r.GetBody = func() (io.ReadCloser, error) { return current.again(a.body) }
 	}
