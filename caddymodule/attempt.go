@@ -38,9 +38,9 @@ type attempt struct {
 	body         *body
 	whole, spent bool
 
-	// sent says that somebody has read from the body for the dispatch under
-	// way, nil where there is none to read
-	sent *atomic.Bool
+	// wire is what the transport has told of the dispatch under way. Other
+	// goroutines write to it.
+	wire atomic.Pointer[wire]
 
 	// maxTokens caps what the prompt may be charged
 	maxTokens int
@@ -129,12 +129,14 @@ func (a *attempt) supersede(p *LoadAwareSelection, ctx context.Context) {
 const mostHarmed = 2
 
 // harms reports whether the dispatch under way, which has failed with a status,
-// 0 for none, may have failed for what it was sent. An upstream that was not
-// reached, or has refused the request, was not harmed.
+// 0 for none, may have failed for what it was sent. An upstream that has refused
+// the request was not harmed, nor one that has never had all of it.
 func (a *attempt) harms(status int) bool {
 	switch status {
-	case 0, http.StatusInternalServerError, http.StatusBadGateway, http.StatusGatewayTimeout:
-		return a.sent != nil && a.sent.Load()
+	case 0:
+		return a.wire.Load().wasSent()
+	case http.StatusInternalServerError, http.StatusBadGateway, http.StatusGatewayTimeout:
+		return a.prefills
 	}
 	return false
 }
@@ -230,13 +232,16 @@ func (a *attempt) fail(c fleet.Cause, status int) {
 // blame tells how far the upstream answers for a failure: where another one
 // might have answered better, but not for what is wrong with the request, for a
 // client that sends too much or breaks off, nor for a body that cannot be sent
-// again. Status 0 is no answer at all.
+// again or a connection that was no longer one. Status 0 is no answer at all.
 func (a *attempt) blame(status int) fleet.Blame {
 	if a.spent || a.body.broken() {
 		return fleet.BlameNone
 	}
 	switch status {
 	case 0:
+		if a.wire.Load().wasClosed() {
+			return fleet.BlameNone
+		}
 		return fleet.BlameFailure
 	case http.StatusNotImplemented:
 		return fleet.BlameNone

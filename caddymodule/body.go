@@ -145,29 +145,6 @@ func (b *body) get() (io.ReadCloser, error) {
 	return b.fresh()
 }
 
-// noting returns what get returns, noted in begun once somebody reads from it.
-func noting(get func() (io.ReadCloser, error), begun *atomic.Bool) func() (io.ReadCloser, error) {
-	return func() (io.ReadCloser, error) {
-		r, err := get()
-		if err != nil {
-			return nil, err
-		}
-		return &noted{r, begun}, nil
-	}
-}
-
-// noted is a body that notes that it is read from.
-type noted struct {
-	io.ReadCloser
-	begun *atomic.Bool
-}
-
-// Read implements io.Reader.
-func (n *noted) Read(p []byte) (int, error) {
-	n.begun.Store(true)
-	return n.ReadCloser.Read(p)
-}
-
 // rewound returns a stand-in for a body that is held whole and was read.
 func (b *body) rewound(original io.Closer) io.ReadCloser {
 	return &standIn{body: b, first: b.bytes(), rest: http.NoBody, original: original}

@@ -154,6 +154,8 @@ func (h *Handler) read(r *http.Request, a *attempt) {
 		return
 	}
 	a.body, a.whole = readBody(r, h.MaxBody, h.MaxBuffered)
+	// in place, as everyone before has this very request
+	*r = *a.traced(r)
 	a.request, a.standIn = r, r.Body
 	a.prompt = a.endpoint.Read(a.body.bytes(), a.whole, r.Header.Get("Content-Type"), limits)
 	if !a.whole {

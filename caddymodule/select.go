@@ -6,7 +6,6 @@ package caddymodule
 import (
 	"io"
 	"net/http"
-	"sync/atomic"
 	"time"
 
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp/reverseproxy"
@@ -140,33 +139,28 @@ func (l *resolvedPool) matches(upstreams reverseproxy.UpstreamPool) bool {
 // A kept-alive connection that the engine has closed while the request was on
 // its way is no reason to fail, and Go repeats a POST only if it carries an
 // idempotency key and its body can be had again. The empty value is one that
-// survives header operations.
+// survives header operations. A fresh body is of a kind that the transport knows
+// to be in memory: then it sends a small one together with the headers, and a
+// dead connection fails in the one way that the transport repeats.
 func (a *attempt) renewBody(r *http.Request) {
-	a.sent = nil
 	if a.body == nil || r.Body == nil {
 		return
 	}
+	a.wire.Store(new(wire))
 	if !a.whole {
 		a.spent = a.count > 1 && a.body.begun.Load()
-		a.sent = &a.body.begun
 		return
 	}
-	own := a.request.Body == a.standIn
-	get := a.body.get
-	if own {
-		get = a.body.fresh
-	}
-	a.sent = new(atomic.Bool)
-	get = noting(get, a.sent)
-	fresh, err := get()
-	switch {
-	case err == nil:
-		r.Body, r.GetBody = fresh, get
-	case own:
-		return
-	default:
+	if a.request.Body == a.standIn {
+		fresh, err := a.body.fresh()
+		if err != nil {
+			return
+		}
+		r.Body, r.GetBody = fresh, a.body.fresh
+	} else if fresh, err := a.body.get(); err == nil {
+		r.Body, r.GetBody = fresh, a.body.get
+	} else {
 		current := &unread{ReadCloser: r.Body}
-		a.sent = &current.begun
 		r.Body = current
 		r.GetBody = func() (io.ReadCloser, error) { return current.again(a.body) }
 	}

@@ -10,10 +10,10 @@ import (
 	"github.com/caddy-llm/loadaware/engines"
 )
 
-// blamed lets upstream 0 fail requests for a model at once.
-func (b *bed) blamed(model string, blame Blame, times int) {
+// blamed lets upstream 0 fail requests for the model m at once.
+func (b *bed) blamed(blame Blame, times int) {
 	for range times {
-		p, _ := b.place(Request{Tokens: 100, Prefills: true, Model: model}, 0)
+		p, _ := b.place(Request{Tokens: 100, Prefills: true, Model: "m"}, 0)
 		p.Fail(CauseError, blame, b.now)
 		p.End(CauseError, b.now)
 	}
@@ -43,7 +43,7 @@ func TestBlameByKind(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			b := newBed(2)
 			test.before(b)
-			b.blamed("m", test.blame, 5)
+			b.blamed(test.blame, 5)
 			b.wantState(t, "after five of them", test.state)
 			if got := b.view(t, 0).FailedLoad; (got > 0) != test.load {
 				t.Errorf("FailedLoad = %v, want some: %v", got, test.load)
@@ -59,12 +59,12 @@ func TestFullByItsOwnWord(t *testing.T) {
 	b.loaded(1, 10_000_000)
 	for range 20 {
 		b.wantChoice(t, "before", 0)
-		b.blamed("m", BlameFull, 3)
+		b.blamed(BlameFull, 3)
 		b.wait(refusedFor - 1)
 		b.wantChoice(t, "just before two seconds have passed", 1)
 		b.wait(1)
 	}
-	b.blamed("m", BlameFull, 1)
+	b.blamed(BlameFull, 1)
 	b.wantChoice(t, "before the next report", 1)
 	b.Observe(b.pool.Names()[0], engines.Report{}, b.now, time.Minute)
 	b.wantChoice(t, "after the next report", 0)
@@ -73,7 +73,7 @@ func TestFullByItsOwnWord(t *testing.T) {
 func TestSessionStaysAtAFullHome(t *testing.T) {
 	b := newBed(2)
 	b.serve(turn(7, 1000), 0)
-	b.blamed("m", BlameFull, 1)
+	b.blamed(BlameFull, 1)
 	if p, at := b.place(turn(7, 1200)); at != 0 || p.Reason() != ReasonPinned {
 		t.Errorf("turn of a session at a full home goes to %v for %q, want 0 for pinned", at, p.Reason())
 	}

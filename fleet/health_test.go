@@ -49,8 +49,8 @@ func broken(t *testing.T) *bed {
 
 func TestCoolDownGrows(t *testing.T) {
 	b := broken(t)
-	for _, seconds := range []time.Duration{1, 2, 4, 8, 15, 15, 15} {
-		b.wait(seconds*time.Second - 1)
+	for _, seconds := range []int{1, 2, 4, 8, 15, 15, 15} {
+		b.wait(time.Duration(seconds)*time.Second - 1)
 		b.wantChoice(t, "just before the pause is over", 1)
 		b.wait(1)
 		b.wantChoice(t, "after the pause", 0)
