@@ -160,6 +160,8 @@ func (h *Handler) read(r *http.Request, a *attempt) {
 		return
 	}
 	a.body, a.whole = readBody(r, h.MaxBody, h.MaxBuffered)
+	// in place, as everyone before has this very request
+	*r = *a.traced(r)
 	a.request, a.standIn = r, r.Body
 	a.prompt = a.endpoint.Read(a.body.bytes(), a.whole, r.Header.Get("Content-Type"), limits)
 	if !a.whole {
@@ -181,6 +183,7 @@ func (h *Handler) read(r *http.Request, a *attempt) {
 func (a *attempt) finish(r *http.Request, w *responseWriter, err error) {
 	a.annotate(r.Context())
 	a.restoreStatus(r.Context())
+	w.end()
 	cause := causeOf(r.Context(), w, err)
 	if cause == fleet.CauseError {
 		a.fail(fleet.CauseError, statusOf(w, err))
@@ -218,6 +221,8 @@ func statusOf(w *responseWriter, err error) int {
 // that breaks off its body has left too.
 func causeOf(ctx context.Context, w *responseWriter, err error) fleet.Cause {
 	switch {
+	case w.broken:
+		return fleet.CauseError
 	case err == nil && w.status != 0 && w.status < 400 && !w.writeFailed:
 		return fleet.CauseEnd
 	case ctx.Err() != nil || w.writeFailed || w.attempt.body.broken():

@@ -9,6 +9,7 @@ import (
 	"mime"
 	"net/http"
 	"strings"
+	"sync/atomic"
 
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
 
@@ -20,7 +21,7 @@ import (
 // and copies no more than that end.
 //
 // WriteHeader with an informational status and FlushError may be called from
-// other goroutines and touch nothing of it.
+// other goroutines, and touch nothing of it but the stream.
 type responseWriter struct {
 	*caddyhttp.ResponseWriterWrapper
 	attempt *attempt
@@ -30,9 +31,14 @@ type responseWriter struct {
 	status int
 
 	// watching says that the first output is still to come, and events that it
-	// is an event to look for rather than a byte
-	watching, events bool
-	scanner          eventScanner
+	// is an event to look for rather than a byte; broken that an error has come
+	// in its place
+	watching, events, broken bool
+	scanner                  eventScanner
+
+	// stream is the placement whose response it is, nil for one that begins
+	// with an error
+	stream atomic.Pointer[placed]
 
 	// tailing says that the end of the body is kept, and tail is what there is
 	// of it, nil before the first byte
@@ -75,7 +81,9 @@ func (w *responseWriter) begin(status int) {
 		return
 	case status >= 400:
 		return
-	case status == http.StatusSwitchingProtocols:
+	}
+	w.stream.Store(w.attempt.current)
+	if status == http.StatusSwitchingProtocols {
 		w.attempt.output()
 		return
 	}
@@ -93,18 +101,54 @@ func (w *responseWriter) Write(p []byte) (int, error) {
 	if w.status == 0 {
 		w.WriteHeader(http.StatusOK)
 	}
-	if w.watching && len(p) > 0 && (!w.events || w.scanner.scan(p)) {
-		w.watching = false
-		w.attempt.output()
+	if w.watching && len(p) > 0 {
+		w.look(p)
 	}
-	w.attempt.progress()
+	stream := w.stream.Load()
+	if !w.watching {
+		// before, an engine that hangs sends as much
+		stream.progress()
+	}
+	stream.blocked(true)
 	n, err := w.ResponseWriterWrapper.Write(p)
+	stream.blocked(false)
 	if err != nil {
 		w.writeFailed = true
 	} else if w.tailing {
 		w.keep(p)
 	}
 	return n, err
+}
+
+// look looks for the first output.
+func (w *responseWriter) look(p []byte) {
+	seen := sightOutput
+	if w.events {
+		seen = w.scanner.scan(p)
+	}
+	switch seen {
+	case sightNothing:
+	case sightOutput:
+		w.watching = false
+		w.attempt.output()
+	case sightError:
+		w.fail()
+	}
+}
+
+// fail notes that an error has come in place of the response. Its status is
+// written, but it has failed all the same.
+func (w *responseWriter) fail() {
+	w.watching, w.broken = false, true
+	w.stream.Store(nil)
+	w.attempt.fail(fleet.CauseError, w.scanner.fault.result())
+}
+
+// end notes that nothing more is to come.
+func (w *responseWriter) end() {
+	if w.watching && w.scanner.failing {
+		w.fail()
+	}
 }
 
 // ReadFrom implements io.ReaderFrom. It copies through Write what has to be
@@ -140,6 +184,9 @@ func (w *responseWriter) ReadFrom(r io.Reader) (int64, error) {
 
 // FlushError flushes what was written, see http.ResponseController.
 func (w *responseWriter) FlushError() error {
+	stream := w.stream.Load()
+	stream.blocked(true)
+	defer stream.blocked(false)
 	return http.NewResponseController(w.ResponseWriterWrapper.ResponseWriter).Flush()
 }
 

@@ -71,12 +71,16 @@ type upstream struct {
 
 	// health is how dispatches have ended. streams is how many responses are to
 	// come or under way that show their progress, streaming since when there
-	// was any, and progress when something came of one last, in nanoseconds of
-	// Unix time; it is not guarded by the lock
-	health    health
-	streams   int
-	streaming time.Time
-	progress  atomic.Int64
+	// was any, and lastStream when the last of them was placed
+	health                health
+	streams               int
+	streaming, lastStream time.Time
+
+	// not guarded by the lock: progress is when something came of a response
+	// last, in nanoseconds of Unix time, and blocked how many streams wait for
+	// their clients to read
+	progress atomic.Int64
+	blocked  atomic.Int32
 
 	// scale is how many tokens a block's estimate of one token stands for, on
 	// average of what was recorded lately

@@ -218,7 +218,7 @@ func (f *Fleet) commit(p *Placement, u *upstream, c *picker.Candidate, o *Option
 	if !p.request.Prefills {
 		return
 	}
-	u.health.take(p)
+	u.health.take(p, u.allowance(u.counters.Prefill()), now)
 	if p.request.streams() {
 		u.beginStream(now)
 	}

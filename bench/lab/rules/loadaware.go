@@ -34,6 +34,7 @@ func (p *loadAware) Place(r *Request, now time.Duration, v View) int {
 		Blocks:   r.Blocks,
 		Prefills: true,
 		Silent:   r.Silent,
+		Watched:  true,
 	}, p.pool, p.untried(r, v), &p.config.Options, clock(now))
 }
 
@@ -53,6 +54,9 @@ func (p *loadAware) untried(r *Request, v View) []int {
 }
 
 func (p *loadAware) FirstOutput(r *Request, now time.Duration) { r.placement.FirstOutput(clock(now)) }
+
+// Progress implements Watcher.
+func (p *loadAware) Progress(r *Request, now time.Duration) { r.placement.Progress(clock(now)) }
 
 func (p *loadAware) End(r *Request, now time.Duration, o Outcome) {
 	r.placement.End([...]fleet.Cause{

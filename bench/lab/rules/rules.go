@@ -32,6 +32,13 @@ type Rule interface {
 	End(r *Request, now time.Duration, o Outcome)
 }
 
+// Watcher is a rule that sees what comes of its requests.
+type Watcher interface {
+	// Progress tells that a placed request has shown more output. It is not
+	// called for silent requests.
+	Progress(r *Request, now time.Duration)
+}
+
 // Outcome says how a placement ended.
 type Outcome int
 

@@ -35,6 +35,7 @@ func TestScenes(t *testing.T) {
 		{SceneErrors, "round-robin", func(r Result) bool { return r.Lost == 0 }, "nothing lost: a retry goes to the next"},
 		{SceneErrors, rules.LoadAware, func(r Result) bool { return r.Lost == 0 }, "nothing lost"},
 		{SceneHang, "round-robin", func(r Result) bool { return r.Lost > r.Requests/12 }, "a quarter of half of the requests lost"},
+		{SceneHang, rules.LoadAware, func(r Result) bool { return r.Lost > 0 && r.Lost < r.Requests/100 }, "none lost but those before anyone could know, and trials"},
 		{SceneRestart, rules.LoadAware, func(r Result) bool { return r.Lost == 0 }, "nothing lost"},
 		{SceneSlow, "round-robin", func(r Result) bool { return r.TTFT.P95 > 2*calm.TTFT.P95 }, "long waits"},
 	}
