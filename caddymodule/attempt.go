@@ -32,6 +32,10 @@ type attempt struct {
 	prompt   prompts.Prompt
 	prefills bool
 
+	// response is the id in the path of a request for a response that was made
+	// earlier
+	response string
+
 	// body is what was read of the request's body, nil where nobody looks at
 	// it; whole says that it can be sent again, and spent that it cannot and a
 	// dispatch has read from it
@@ -204,7 +208,8 @@ func (a *attempt) blame(status int) fleet.Blame {
 	case http.StatusNotImplemented:
 		return fleet.BlameNone
 	case http.StatusUnauthorized, http.StatusForbidden, http.StatusNotFound:
-		if a.prefills {
+		// a response that is continued elsewhere than it is kept is not found
+		if a.prefills && a.prompt.PreviousResponse == "" {
 			return fleet.BlameDenied
 		}
 		return fleet.BlameNone

@@ -41,6 +41,7 @@ func (p *LoadAwareSelection) Select(upstreams reverseproxy.UpstreamPool, r *http
 	request := fleet.Request{
 		Session:   key,
 		Shared:    shared,
+		Response:  a.refersTo(),
 		Head:      a.prompt.Head,
 		Model:     a.prompt.Model,
 		Tokens:    a.prompt.Tokens,
