@@ -3,7 +3,10 @@
 
 package fleet
 
-import "slices"
+import (
+	"iter"
+	"slices"
+)
 
 // ResponseKey names a response that an engine keeps: a hash of its id. 0 is
 // none.
@@ -41,6 +44,20 @@ func (t *responses) note(key ResponseKey, upstream string) {
 		}
 	}
 	t.makers[key] = upstream
+}
+
+// stored ranges over the responses as they came. The table may change between
+// two of them: what came first may then be left out.
+func (t *responses) stored() iter.Seq[StoredResponse] {
+	return func(yield func(StoredResponse) bool) {
+		n, first := len(t.order), t.next
+		for i := range n {
+			key := t.order[(first+i)%n]
+			if !yield(StoredResponse{key, t.makers[key]}) {
+				return
+			}
+		}
+	}
 }
 
 // Keeps notes that the placement's upstream keeps the response, so that
