@@ -142,9 +142,7 @@ func (s *sessionStore) run(ctx context.Context) {
 // stop, for there were requests in flight.
 func (s *sessionStore) flush() {
 	if s != nil && s.writers.last(s) {
-		ctx, cancel := context.WithTimeout(context.Background(), storeTimeout)
-		defer cancel()
-		s.write(ctx)
+		s.write(context.Background())
 	}
 }
 
@@ -183,10 +181,12 @@ func (s *sessionStore) write(ctx context.Context) {
 	if sum == w.written {
 		return
 	}
-	err := s.storage.Store(ctx, s.key, data)
+	limited, cancel := context.WithTimeout(ctx, storeTimeout)
+	defer cancel()
+	err := s.storage.Store(limited, s.key, data)
 	switch {
-	case err != nil && ctx.Err() != nil && s.life.Err() != nil && !w.failing:
-		// the configuration has ended, and what follows it writes again
+	case err != nil && ctx.Err() != nil:
+		// the configuration has ended, and whatever comes next writes again
 	case err != nil && !w.failing:
 		w.failing = true
 		s.logger.Warn("sessions are not stored", zap.String("key", s.key), zap.Error(err))

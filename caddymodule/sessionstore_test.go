@@ -218,8 +218,13 @@ func TestStoreHangs(t *testing.T) {
 		synctest.Wait()
 		begin = time.Now()
 		store.stop()
+		// the end of what is under way, and one more try
 		if d := time.Since(begin); d != storeTimeout {
 			t.Errorf("the end has taken %v, want %v", d, storeTimeout)
+		}
+		want := []string{"warn stored sessions are not restored", "warn sessions are not stored"}
+		if got := messages(s.logs); !slices.Equal(got, want) {
+			t.Errorf("logged %q, want %q", got, want)
 		}
 	})
 }
