@@ -32,6 +32,10 @@ type attempt struct {
 	prompt   prompts.Prompt
 	prefills bool
 
+	// response is the id in the path of a request for a response that was made
+	// earlier
+	response string
+
 	// body is what was read of the request's body, nil where nobody looks at
 	// it; whole says that it can be sent again, and spent that it cannot and a
 	// dispatch has read from it

@@ -14,7 +14,8 @@
 // that the handler answers a request that was turned away.
 //
 // Beside the requests, a scraper asks the engines about themselves from the start
-// of its configuration to its end. Nothing in a request's path waits for it.
+// of its configuration to its end, and a session store writes what the fleet
+// remembers to Caddy's storage. Nothing in a request's path waits for them.
 //
 // Who owns what:
 //
@@ -28,6 +29,9 @@
 //   - Which policy scrapes an upstream is kept with the pooled fleet, behind a lock
 //     that is held while a report is given to the fleet, and never the other way
 //     round. A scrape target is touched by its own goroutine alone.
+//   - Which policy stores the sessions is kept with the pooled fleet too. A lock of
+//     its own is held while one of them writes; that of the fleet is held for
+//     portions of the copy only.
 //   - A policy's fields are read-only once it is provisioned, but for the pool
 //     it resolved last.
 package caddymodule

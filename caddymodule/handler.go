@@ -43,7 +43,9 @@ const maxSize = 1 << 40
 // else passes unread. It sees the first output of the response, and gives the
 // prefill tokens that the policy has reserved back at that moment. In the usage
 // that a response ends with it finds how long the prompt was and how much of it
-// was cached, which corrects the estimates of those to come.
+// was cached, which corrects the estimates of those to come. It finds the id of
+// a response of the Responses API as it passes, so that what refers to it
+// reaches the upstream that keeps it.
 //
 // One handler for a whole site is enough. A second one inside it does nothing.
 //
@@ -239,6 +241,9 @@ func (a *attempt) look(r *http.Request, limits prompts.Limits) {
 	a.maxTokens = limits.MaxPromptTokens
 	endpoint, listed := prompts.Lookup(r.URL.Path)
 	a.endpoint = endpoint
+	if listed && !endpoint.Prefills {
+		a.response = prompts.ResponseID(r.URL.Path)
+	}
 	if r.Method != http.MethodPost || listed && !endpoint.Prefills {
 		return
 	}

@@ -53,6 +53,7 @@ func (p *LoadAwareSelection) Select(upstreams reverseproxy.UpstreamPool, r *http
 		Session:   key,
 		Shared:    shared,
 		Continues: a.prompt.PreviousResponse != "",
+		Response:  a.refersTo(),
 		Head:      a.prompt.Head,
 		Model:     a.prompt.Model,
 		Tokens:    a.prompt.Tokens,

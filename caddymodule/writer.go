@@ -16,9 +16,9 @@ import (
 	"github.com/caddy-llm/loadaware/fleet"
 )
 
-// responseWriter watches a response for its status and its first output, and
-// keeps the end of one that may tell its usage. It delays and changes nothing,
-// and copies no more than that end.
+// responseWriter watches a response for its status and its first output, finds
+// the id of one that the engine keeps, and keeps the end of one that may tell its
+// usage. It delays and changes nothing, and copies no more than that end.
 //
 // WriteHeader with an informational status and FlushError may be called from
 // other goroutines, and touch nothing of it but the stream.
@@ -44,6 +44,10 @@ type responseWriter struct {
 	// of it, nil before the first byte
 	tailing bool
 	tail    *tail
+
+	// id looks for the id of the response, nil where that is not wanted or was
+	// found
+	id *idScanner
 
 	// writeFailed says that the client could not be written to
 	writeFailed bool
@@ -93,6 +97,7 @@ func (w *responseWriter) begin(status int) {
 		mediaType, _, err := mime.ParseMediaType(header.Get("Content-Type"))
 		w.events = err == nil && mediaType == "text/event-stream"
 		w.tailing = w.attempt.tellsUsage(status)
+		w.keepsResponse(status)
 	}
 }
 
@@ -103,6 +108,9 @@ func (w *responseWriter) Write(p []byte) (int, error) {
 	}
 	if w.watching && len(p) > 0 {
 		w.look(p)
+	}
+	if w.id != nil {
+		w.readID(p)
 	}
 	stream := w.stream.Load()
 	if !w.watching {
@@ -159,7 +167,7 @@ func (w *responseWriter) ReadFrom(r io.Reader) (int64, error) {
 	}
 	var total int64
 	var buf []byte
-	for w.watching || w.tailing {
+	for w.watching || w.tailing || w.id != nil {
 		if buf == nil {
 			buf = make([]byte, 4096)
 		}

@@ -29,6 +29,7 @@ type Fleet struct {
 	ledger    *picker.Ledger
 	upstreams map[string]*upstream
 	sessions  sessions.Table
+	responses responses
 	lastOwner prefixes.Owner
 	swept     time.Time
 	scratch   []picker.Candidate

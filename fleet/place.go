@@ -12,7 +12,8 @@ import (
 
 // Place chooses the upstream with the lowest cost among those of pool that
 // usable names by their position, or the session's home while that does not
-// cost more than stickiness over the best. It reserves the request there in
+// cost more than stickiness over the best, or whichever keeps the response that
+// the request refers to. It reserves the request there in
 // the same step and makes p its record; p must be new or ended. It returns the
 // position in the pool, -1 where usable is empty, and [NoRoom] where the request
 // has to wait, see [Fleet.Wait].
@@ -52,6 +53,10 @@ func (f *Fleet) place(p *Placement, req *Request, pool *Pool, usable []int, o *O
 	}
 	p.scale = f.scaleOf(req)
 	positions := f.stand(req, home, pool, usable, o, now)
+	keeper := f.keeper(req, pool, usable)
+	if keeper >= 0 {
+		positions = append(positions[:0], keeper)
+	}
 	candidates := f.candidates(p, pool, positions, o, now)
 	f.sweep(now)
 	o.Score(candidates, now)
@@ -60,6 +65,9 @@ func (f *Fleet) place(p *Placement, req *Request, pool *Pool, usable []int, o *O
 		f.limit(p, candidates, positions, pool, o)
 	}
 	chosen := p.decide(candidates, o)
+	if keeper >= 0 {
+		p.reason = ReasonPinned
+	}
 	u := pool.upstreams[positions[chosen]]
 	if limited && !f.hasRoom(u, candidates[chosen].Uncached, o) {
 		f.withdraw(p, strangers, now)

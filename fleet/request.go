@@ -75,6 +75,10 @@ type Request struct {
 	// conversation.
 	Continues bool
 
+	// Response names the response that the request continues or asks for, 0 for
+	// none. It goes to the upstream that keeps it, whatever that costs.
+	Response ResponseKey
+
 	// Model is the model that the request asks for, "" where it names none.
 	Model string
 
@@ -124,7 +128,8 @@ type Reason uint8
 const (
 	// ReasonNew is the first request of a session.
 	ReasonNew Reason = iota
-	// ReasonPinned stayed at the session's home.
+	// ReasonPinned stayed at the session's home, or went to the upstream that
+	// keeps the response it continues.
 	ReasonPinned
 	// ReasonMovedPressure left a home that cost too much more than the best.
 	ReasonMovedPressure

@@ -33,6 +33,9 @@ type server struct {
 	// dead is an address that nobody listens on: {dead} in a Caddyfile
 	dead string
 
+	// storage is the directory of what Caddy stores
+	storage string
+
 	// log is where Caddy logs to, discard if it is empty
 	log string
 }
@@ -46,10 +49,12 @@ func start(t testing.TB, caddyfile string) *server {
 	return s
 }
 
-// newServer is a Caddy that does not run yet.
+// newServer is a Caddy that does not run yet. Its storage is empty, and the
+// test's own.
 func newServer(t testing.TB) *server {
 	t.Helper()
-	s := &server{t: t}
+	s := &server{t: t, storage: t.TempDir()}
+	caddy.DefaultStorage.Path = s.storage
 	free := freeAddresses(t, len(s.sites)+2)
 	s.admin, s.dead = free[0], free[1]
 	copy(s.sites[:], free[2:])
@@ -100,6 +105,7 @@ func (s *server) caddyfile(body string) string {
 	grace_period 100ms
 	skip_install_trust
 	metrics
+	storage file_system %q
 	log {
 		output %s
 	}
@@ -107,7 +113,7 @@ func (s *server) caddyfile(body string) string {
 		protocols h1 h2 h2c
 	}
 }
-`, s.admin, cmp.Or(s.log, "discard"))
+`, s.admin, s.storage, cmp.Or(s.log, "discard"))
 	for i, site := range s.sites {
 		body = strings.ReplaceAll(body, fmt.Sprintf("{site%d}", i), "http://"+site)
 	}

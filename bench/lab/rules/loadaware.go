@@ -53,6 +53,23 @@ func (p *loadAware) untried(r *Request, v View) []int {
 	return p.usable
 }
 
+// Keep implements Keeper.
+func (p *loadAware) Keep(now time.Duration) []byte {
+	// a snapshot can always be written
+	kept, _ := p.fleet.Snapshot(p.config.Options.Sessions, clock(now)).MarshalBinary()
+	return kept
+}
+
+// Take implements Keeper.
+func (p *loadAware) Take(kept []byte, now time.Duration) {
+
+	var s fleet.Snapshot
+	if err := s.UnmarshalBinary(kept); err != nil {
+		panic(err)
+	}
+	p.fleet.Restore(&s, p.config.Options.Sessions, clock(now))
+}
+
 func (p *loadAware) FirstOutput(r *Request, now time.Duration) { r.placement.FirstOutput(clock(now)) }
 
 // Progress implements Watcher.
@@ -65,3 +82,6 @@ func (p *loadAware) End(r *Request, now time.Duration, o Outcome) {
 		Left:   fleet.CauseCanceled,
 	}[o], clock(now))
 }
+
+// Interface guards
+var _ Keeper = (*loadAware)(nil)

@@ -39,6 +39,16 @@ type Watcher interface {
 	Progress(r *Request, now time.Duration)
 }
 
+// Keeper is a rule that survives a restart of its router in part.
+type Keeper interface {
+	Rule
+
+	// Keep returns what the router has stored by now, and Take gives that to
+	// the rule of the next router.
+	Keep(now time.Duration) []byte
+	Take(kept []byte, now time.Duration)
+}
+
 // Outcome says how a placement ended.
 type Outcome int
 

@@ -48,6 +48,20 @@ func TestScenes(t *testing.T) {
 	}
 }
 
+// The next router knows where the caches are, so the engines compute no more
+// than before; one that knows nothing has them compute every conversation again.
+func TestRestartKeepsCaches(t *testing.T) {
+	work := func(rule string) *Around {
+		c := fleetOf(4)
+		c.Scene, c.Warmup, c.Duration = SceneRestart, 3*time.Minute, 6*time.Minute
+		return Run(c, agents(0.05), maker(rule, c)).Work
+	}
+	kept, lost := work(rules.LoadAware), work("sticky-tokens")
+	if kept.Before == 0 || lost.First < 2*lost.Before || kept.First > lost.First/2 {
+		t.Errorf("computed tokens per second = %+v, and %+v without what was stored; want far fewer in the first minute", kept, lost)
+	}
+}
+
 func TestParseScene(t *testing.T) {
 	for _, s := range Scenes() {
 		if got, err := ParseScene(string(s)); err != nil || got != s {
