@@ -20,6 +20,13 @@ func production(t *testing.T, upstreams []*upstream) *server {
 // productionAt is production with the upstreams at these addresses.
 func productionAt(t *testing.T, addresses string) *server {
 	t.Helper()
+	return start(t, productionConfig(t, addresses))
+}
+
+// productionConfig is the production config with the upstreams at these
+// addresses.
+func productionConfig(t *testing.T, addresses string) string {
+	t.Helper()
 	text, err := os.ReadFile("../examples/production/Caddyfile")
 	if err != nil {
 		t.Fatal(err)
@@ -29,7 +36,7 @@ func productionAt(t *testing.T, addresses string) *server {
 	if !strings.Contains(config, shipped) {
 		t.Fatalf("the config has no upstreams %s", shipped)
 	}
-	return start(t, strings.Replace(config, shipped, addresses, 1))
+	return strings.Replace(config, shipped, addresses, 1)
 }
 
 // What one upstream cannot do another one does, with the whole body; what is
