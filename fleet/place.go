@@ -26,7 +26,8 @@ func (f *Fleet) Place(p *Placement, req *Request, pool *Pool, usable []int, o *O
 	defer f.mu.Unlock()
 	f.resolve(pool)
 	for _, at := range usable {
-		pool.upstreams[at].seen = now
+		u := pool.upstreams[at]
+		u.seen, u.unlisted = now, false
 	}
 	*p = Placement{fleet: f, request: *req}
 	if req.Prefills && req.Session != 0 {
