@@ -74,9 +74,10 @@ func TestView(t *testing.T) {
 	}
 }
 
-// An upstream that no configuration lists is in view for a minute after it
+// Pods that were gone stayed in the metrics of a router. An upstream that no
+// configuration lists is in view for a minute after it
 // could have been chosen, and while something is in flight there.
-func TestInView(t *testing.T) {
+func TestCaseC49DepartedUpstreamLeavesTheView(t *testing.T) {
 	b := newBed(4)
 	names := b.pool.Names()
 	b.List([]string{names[3], names[2]})
