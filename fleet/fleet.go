@@ -98,9 +98,11 @@ type upstream struct {
 	drained bool
 
 	// listed is how many loaded configurations name the upstream, and seen
-	// when a placement last could have chosen it
-	listed int
-	seen   time.Time
+	// when a placement last could have chosen it; unlisted says that the last
+	// configuration has gone since
+	listed   int
+	unlisted bool
+	seen     time.Time
 }
 
 // New returns an empty fleet. random orders upstreams that were never chosen,
@@ -127,7 +129,9 @@ func (f *Fleet) list(names []string, by int) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for _, name := range names {
-		f.upstream(name).listed += by
+		u := f.upstream(name)
+		u.listed += by
+		u.unlisted = u.listed <= 0
 	}
 }
 

@@ -74,9 +74,10 @@ func TestView(t *testing.T) {
 	}
 }
 
-// An upstream that no configuration lists is in view for a minute after it
+// Pods that were gone stayed in the metrics of a router. An upstream that no
+// configuration lists is in view for a minute after it
 // could have been chosen, and while something is in flight there.
-func TestInView(t *testing.T) {
+func TestCaseC49DepartedUpstreamLeavesTheView(t *testing.T) {
 	b := newBed(4)
 	names := b.pool.Names()
 	b.List([]string{names[3], names[2]})
@@ -93,7 +94,9 @@ func TestInView(t *testing.T) {
 		{"at once", func() {}, 0, []int{0, 1, 2, 3}},
 		{"after a minute", func() {}, time.Minute, []int{0, 1, 2, 3}},
 		{"just after a minute", func() {}, time.Minute + 1, []int{0, 2, 3}},
-		{"unlisted once", func() { b.Unlist(names[2:3]) }, time.Hour, []int{0, 3}},
+		{"unlisted once", func() { b.Unlist(names[2:3]) }, 0, []int{0, 1, 3}},
+		{"seen by a placement since", func() { b.serve(Request{}, 2) }, time.Minute, []int{0, 1, 2, 3}},
+		{"and not for longer than a minute", func() {}, time.Hour, []int{0, 3}},
 		{"listed twice", func() { b.List(names[3:]) }, time.Hour, []int{0, 3}},
 		{"unlisted once of twice", func() { b.Unlist(names[3:]) }, time.Hour, []int{0, 3}},
 		{"unlisted twice of twice", func() { b.Unlist(names[3:]) }, time.Hour, []int{0}},

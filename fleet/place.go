@@ -36,7 +36,8 @@ func (f *Fleet) Place(p *Placement, req *Request, pool *Pool, usable []int, o *O
 func (f *Fleet) place(p *Placement, req *Request, pool *Pool, usable []int, o *Options, now time.Time) int {
 	f.resolve(pool)
 	for _, at := range usable {
-		pool.upstreams[at].seen = now
+		u := pool.upstreams[at]
+		u.seen, u.unlisted = now, false
 	}
 	*p = Placement{fleet: f, request: *req}
 	strangers := 0

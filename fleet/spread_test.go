@@ -16,9 +16,9 @@ func (b *bed) waiting(at, n, shared, own int) {
 	}
 }
 
-// Users of one application share its instructions. That is no reason to send
-// them all to the upstream that saw the first of them.
-func TestSharedInstructionsUseEveryUpstream(t *testing.T) {
+// Users of one application share its instructions, and one backend got all of them
+// for having seen the first.
+func TestCaseC12SharedInstructionsUseEveryUpstream(t *testing.T) {
 	for _, n := range []int{2, 3, 4, 8} {
 		b := newBed(n)
 		counts := make([]int, n)
@@ -32,8 +32,10 @@ func TestSharedInstructionsUseEveryUpstream(t *testing.T) {
 	}
 }
 
+// Requests over a hot prefix queued where it is cached while the others were idle.
+//
 // Waiting behind twelve others takes longer than reading the document again.
-func TestHotDocumentLeavesItsHolder(t *testing.T) {
+func TestCaseC2HotPrefixLeavesItsHolder(t *testing.T) {
 	b := newBed(3)
 	b.serve(prompt(16_384, text(1, 16_384, 0, 0)), 0)
 	b.waiting(0, 12, 16_384, 500)
@@ -42,9 +44,11 @@ func TestHotDocumentLeavesItsHolder(t *testing.T) {
 	}
 }
 
+// With any imbalance a router gave all affinity up, and the hit rate fell with it.
+//
 // Losing all affinity when one holder is overloaded is as bad as keeping it: the
 // other holder is there.
-func TestOverloadedHolderLosesToTheOther(t *testing.T) {
+func TestCaseC15WarmAndIdleBeatsCold(t *testing.T) {
 	b := newBed(3)
 	const overloaded, warm = 0, 1
 	for _, at := range []int{overloaded, warm} {

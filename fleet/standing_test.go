@@ -182,9 +182,12 @@ func TestFullHome(t *testing.T) {
 	}
 }
 
+// An upstream that was once overloaded stayed so for ever, and requests waited for
+// it until their clients left.
+//
 // Each mark ends: with the next report, by an operator, or by itself. Then the
 // idle upstream takes requests again.
-func TestMarksEnd(t *testing.T) {
+func TestCaseD16EveryMarkEnds(t *testing.T) {
 	later := func(b *bed) { b.now = b.now.Add(valid) }
 	tests := []struct {
 		name     string

@@ -12,7 +12,8 @@ import (
 )
 
 // exportedFor is how long an upstream that no configuration lists stays in
-// view after a placement has seen it.
+// view after a placement has seen it. One that the last configuration has
+// stopped to list is gone from view at once.
 const exportedFor = time.Minute
 
 // View is the state of a fleet at one moment, copied.
@@ -28,8 +29,8 @@ type View struct {
 	QueueWait     Histogram
 
 	// Upstreams are those that a configuration lists, that a placement could
-	// have chosen within the last minute, that are drained, or that have
-	// anything in flight, by name.
+	// have chosen within the last minute and since one has listed them, that
+	// are drained, or that have anything in flight, by name.
 	Upstreams []UpstreamView
 }
 
@@ -97,7 +98,8 @@ func (f *Fleet) View(now time.Time) View {
 		}
 	}
 	for name, u := range f.upstreams {
-		if u.listed <= 0 && !u.drained && u.counters.Idle() && now.Sub(u.seen) > exportedFor {
+		quiet := u.unlisted || now.Sub(u.seen) > exportedFor
+		if u.listed <= 0 && !u.drained && u.counters.Idle() && quiet {
 			continue
 		}
 		report, reported := u.engine.Report()

@@ -48,9 +48,11 @@ func nested(depth int) string {
 	return `{"model":"m","messages":` + strings.Repeat(`[{"content":`, depth/2) + `"x"` + strings.Repeat(`}]`, depth/2) + "}"
 }
 
+// A body that is no proper request made a router fail.
+//
 // The engine answers for a body that makes no sense. It gets what was sent, and
 // the client gets its answer.
-func TestBadBodies(t *testing.T) {
+func TestCaseC67BadBodiesPass(t *testing.T) {
 	upstreams := []*upstream{newRawUpstream(t, hashing), newRawUpstream(t, hashing)}
 	s := start(t, fmt.Sprintf(siteConfig, addresses(upstreams), "", retry503))
 	whole := chat(words("whole", 5000))

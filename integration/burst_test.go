@@ -71,9 +71,9 @@ const burstConfig = `
 }
 `
 
-// A burst arrives faster than any response could tell of load. Published
-// routers have sent all of it to one upstream.
-func TestBurst(t *testing.T) {
+// Of 128 prompts that came at once one of three upstreams got 95. A burst arrives
+// faster than any response could tell of load.
+func TestCaseC1BurstSplitsEvenly(t *testing.T) {
 	const prompt = 32_000
 	shared := words("shared", prompt)
 	tests := []struct {
@@ -105,19 +105,36 @@ func TestBurst(t *testing.T) {
 	}
 }
 
-func TestBurstOfSmallPrompts(t *testing.T) {
-	upstreams := newUpstreams(t, 3, answerAtOnce)
-	s := start(t, fmt.Sprintf(burstConfig, addresses(upstreams)))
-	got := burst(t, s.sites[:1], upstreams, repeated(64, func(int) string { return chat("Say hello.") }))
-	if got[2]-got[0] > 1 {
-		t.Errorf("burst of 64 identical small prompts went %v, want within 1 of each other", got)
+// Counts that grow only after the decision send all of a burst to the pod that
+// scores best, and of equal scores to the same one. Decision and count are one
+// step, also where every upstream has the prompt cached.
+func TestCaseC7IdenticalPromptsSpreadEvenly(t *testing.T) {
+	for _, test := range []struct {
+		name string
+		text string
+	}{
+		{"small", "Say hello."},
+		{"cached everywhere", words("cached", 8000)},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			upstreams := newUpstreams(t, 3, answerAtOnce)
+			s := start(t, fmt.Sprintf(burstConfig, addresses(upstreams)))
+			// the first burst leaves the prompt in every cache
+			for i := range 2 {
+				got := burst(t, s.sites[:1], upstreams, repeated(64, func(int) string { return chat(test.text) }))
+				if got[2]-got[0] > 1 {
+					t.Errorf("burst %d of 64 identical prompts went %v, want within 1 of each other", i, got)
+				}
+				s.settled()
+			}
+		})
 	}
-	s.settled()
 }
 
-// Slow traffic finds no load at any decision; what decides then is who was
-// chosen last, not who comes first in the list.
-func TestSequentialTrafficUsesEveryUpstream(t *testing.T) {
+// Ties went to the first in the list, and every session stayed where it began, so
+// one replica had them all. Slow traffic finds no load at any decision; what
+// decides then is who was chosen last.
+func TestCaseC6NewSessionsUseEveryUpstream(t *testing.T) {
 	for _, test := range []struct {
 		name   string
 		header func(i int) []string

@@ -102,7 +102,9 @@ func (a *arrivals) take() []arrival {
 	return taken
 }
 
-func TestRequestBytes(t *testing.T) {
+// Routers that decode requests and encode them again lose the fields that they do
+// not know.
+func TestCaseC59RequestsAreByteExact(t *testing.T) {
 	large := `{"model":"m","stream":true,"messages":[{"role":"user","content":"` + strings.Repeat("\\u0041 \u00e9 ", 300_000) + "\"}]}\n"
 	bodies := []struct{ name, body string }{
 		{"odd", oddBody},
@@ -301,7 +303,9 @@ var everyByte = func() []byte {
 	return b
 }()
 
-func TestResponseBytes(t *testing.T) {
+// One router cut responses whose length was said twice, and another one made the
+// error that an engine answers with into a stream with status 200.
+func TestCaseC33C34ResponsesAreByteExact(t *testing.T) {
 	badRequest := []byte("{\"error\": {\"message\":\"bad \\u00e9\",  \"code\":400}}\n")
 	for _, test := range []struct {
 		name   string
@@ -310,6 +314,7 @@ func TestResponseBytes(t *testing.T) {
 
 		status      int
 		contentType string
+		orNone      bool // no content type is as good
 		body        []byte
 		length      int64
 		trailer     http.Header
@@ -339,8 +344,8 @@ func TestResponseBytes(t *testing.T) {
 				w.Write(everyByte)
 				flush(w)
 			},
-			// net/http on Caddy's side guesses one, as it does behind the proxy alone
-			status: 200, contentType: "application/octet-stream", body: everyByte, length: -1,
+			// net/http on Caddy's side may guess one, as it may behind the proxy alone
+			status: 200, contentType: "application/octet-stream", orNone: true, body: everyByte, length: -1,
 		},
 		{
 			name: "events that are none", answer: func(w http.ResponseWriter, _ *http.Request) {
@@ -465,7 +470,7 @@ func TestResponseBytes(t *testing.T) {
 			if res.StatusCode != test.status {
 				t.Errorf("status = %d, want %d", res.StatusCode, test.status)
 			}
-			if got := res.Header.Get("Content-Type"); got != test.contentType {
+			if got := res.Header.Get("Content-Type"); got != test.contentType && (got != "" || !test.orNone) {
 				t.Errorf("Content-Type = %q, want %q", got, test.contentType)
 			}
 			if !bytes.Equal(got, test.body) {
@@ -490,9 +495,12 @@ func TestResponseBytes(t *testing.T) {
 	}
 }
 
+// A proxy held streams back until it had 16 KB: the first word came 16 seconds
+// late.
+//
 // The upstream sends a chunk only after the client has said that it has the one
 // before, so any byte held back anywhere ends in a standstill.
-func TestStreamsInLockStep(t *testing.T) {
+func TestCaseC32StreamsInLockStep(t *testing.T) {
 	const chunks, size = 40, 250
 	for _, contentType := range []string{"text/event-stream", "text/event-stream; charset=utf-8", "application/json", "application/octet-stream"} {
 		for _, encoded := range []bool{false, true} {

@@ -5,12 +5,15 @@ package integration
 
 import (
 	"cmp"
+	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -21,6 +24,21 @@ import (
 
 	_ "github.com/caddy-llm/loadaware"
 )
+
+// adminClient talks to admin endpoints. One that Caddy has just replaced may take
+// one more connection from the listener that both share, and reset it: nothing
+// was sent by then, so it is dialled again.
+var adminClient = &http.Client{Transport: &http.Transport{
+	DialContext: func(ctx context.Context, network, address string) (conn net.Conn, err error) {
+		for range 100 {
+			conn, err = new(net.Dialer).DialContext(ctx, network, address)
+			if !errors.Is(err, syscall.ECONNRESET) {
+				break
+			}
+		}
+		return conn, err
+	},
+}}
 
 // server is a running Caddy.
 type server struct {
@@ -152,7 +170,7 @@ func (s *server) post(contentType, config string, header ...string) error {
 	for i := 0; i+1 < len(header); i += 2 {
 		r.Header.Set(header[i], header[i+1])
 	}
-	res, err := http.DefaultClient.Do(r)
+	res, err := adminClient.Do(r)
 	if err != nil {
 		s.t.Fatal(err)
 	}
@@ -177,7 +195,7 @@ func (s *server) ask(method, path string) (int, string) {
 	if err != nil {
 		s.t.Fatal(err)
 	}
-	res, err := http.DefaultClient.Do(r)
+	res, err := adminClient.Do(r)
 	if err != nil {
 		s.t.Fatal(err)
 	}

@@ -155,7 +155,7 @@ func (c *chaos) suffer(h *chaosHost, trouble trouble, reload bool) {
 func (c *chaos) quiet() int {
 	c.t.Helper()
 	c.s.settled()
-	http.DefaultClient.CloseIdleConnections()
+	adminClient.CloseIdleConnections()
 	for _, h := range c.hosts {
 		h.Restart() // resets the connections that Caddy keeps
 	}

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"slices"
 	"strings"
@@ -24,7 +25,7 @@ const (
 	answered500         // the engine's own failure, passed on
 	broke               // after its header
 	leftSilence         // the client gave up
-	refused             // reset by a Caddy that a reload has stopped
+	refusal             // reset by a Caddy that a reload has stopped
 	failed
 	outcomes
 )
@@ -172,7 +173,7 @@ func (c *chaos) judge(a *try, streamed bool) outcome {
 	case a.status == http.StatusOK && c.met(a, breaks):
 		return broke
 	case c.refused(a):
-		return refused
+		return refusal
 	}
 	return failed
 }
@@ -182,7 +183,9 @@ func (c *chaos) judge(a *try, streamed bool) outcome {
 // that it shared with the next, and reset it; neither the plugin nor an upstream
 // has seen such a request, and clients send it again.
 func (c *chaos) refused(a *try) bool {
-	lost := errors.Is(a.err, syscall.ECONNRESET) || errors.Is(a.err, io.EOF) || errors.Is(a.err, syscall.EPIPE)
+	lost := errors.Is(a.err, syscall.ECONNRESET) || errors.Is(a.err, io.EOF) || errors.Is(a.err, syscall.EPIPE) ||
+		// the client's reader has seen the reset while its writer was at work
+		errors.Is(a.err, net.ErrClosed)
 	return lost && a.status == 0 && c.reloaded.Load() >= a.phase && !slices.ContainsFunc(c.hosts, a.reached)
 }
 

@@ -54,10 +54,12 @@ func (c *changingUpstreams) GetUpstreams(*http.Request) ([]*reverseproxy.Upstrea
 	return list, nil
 }
 
+// Pods that were gone kept their place in a router, or came back as zombies.
+//
 // A dynamic list drops an upstream and has it again while a request runs there.
 // What that request gives back must come off the counters that it raised, and
 // those are the ones in view.
-func TestUpstreamLeavesAndReturns(t *testing.T) {
+func TestCaseC49LeavingUpstreamKeepsItsStreams(t *testing.T) {
 	upstreams := newUpstreams(t, 2, answerAtOnce)
 	name := t.Name()
 	both := []string{upstreams[0].address(), upstreams[1].address()}

@@ -27,10 +27,17 @@ type reported struct {
 	Sessions          int
 	Models            []string
 	Engine            map[string]float64
+	ScrapeErrors      int `json:"scrape_errors"`
 }
 
 // reported returns what is shown of an engine.
 func (s *server) reported(host *vllmsim.Host) reported {
+	s.t.Helper()
+	return s.reportedAt(host.Addr())
+}
+
+// reportedAt is reported by the address.
+func (s *server) reportedAt(address string) reported {
 	s.t.Helper()
 	var f struct{ Upstreams []reported }
 	_, text := s.get("/llm_loadaware/fleets/default")
@@ -38,20 +45,26 @@ func (s *server) reported(host *vllmsim.Host) reported {
 		s.t.Fatalf("%v: %s", err, text)
 	}
 	for _, u := range f.Upstreams {
-		if u.Upstream == host.Addr() {
+		if u.Upstream == address {
 			return u
 		}
 	}
-	s.t.Fatalf("%s is not shown: %s", host.Addr(), text)
+	s.t.Fatalf("%s is not shown: %s", address, text)
 	return reported{}
 }
 
 // becomes waits until what is shown of an engine holds.
 func (s *server) becomes(host *vllmsim.Host, what string, holds func(u reported) bool) {
 	s.t.Helper()
+	s.becomesAt(host.Addr(), what, holds)
+}
+
+// becomesAt is becomes by the address.
+func (s *server) becomesAt(address, what string, holds func(u reported) bool) {
+	s.t.Helper()
 	var last reported
 	eventually(s.t, func() bool {
-		last = s.reported(host)
+		last = s.reportedAt(address)
 		return holds(last)
 	}, func() string { return fmt.Sprintf("%s: it is not so: %+v", what, last) })
 }
@@ -95,9 +108,11 @@ func slowly(t *testing.T) *vllmsim.Host {
 	return host
 }
 
+// Two replicas of a router do not know what the other one has sent.
+//
 // Requests that somebody else has sent to an engine move new ones to the others,
 // and those of a burst of our own are not taken for somebody else's.
-func TestLoadFromElsewhere(t *testing.T) {
+func TestCaseD27LoadOfAnotherRouterIsSeen(t *testing.T) {
 	busy, idle := slowly(t), slowly(t)
 	s := start(t, fmt.Sprintf(scraping, hostAddresses(busy, idle), "", "", ""))
 

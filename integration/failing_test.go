@@ -115,9 +115,12 @@ func TestRefusedPromptEvictsNothing(t *testing.T) {
 	}
 }
 
+// Every retry of a session went to the same dead worker until there were no more,
+// with another worker idle.
+//
 // A retry goes elsewhere even from the session's home, and a session whose turn
 // succeeded elsewhere is at home there.
-func TestRetryLeavesHome(t *testing.T) {
+func TestCaseC40RetryLeavesHome(t *testing.T) {
 	upstreams := newUpstreams(t, 2, nil)
 	s := start(t, fmt.Sprintf(failingConfig, addresses(upstreams), "", retryOn503))
 	first := words("first", 40_000)

@@ -158,9 +158,12 @@ func (m *mixed) request(ctx context.Context, site string, i int) error {
 	return err
 }
 
+// One router kept something of every request until it was killed for its memory,
+// another one stopped to send requests on after some hours.
+//
 // Of ten thousand requests that end in every way there is, a thousand at a
 // time, nothing is left: no request, no token, no goroutine.
-func TestMixedRequests(t *testing.T) {
+func TestCaseC22C57EveryEndLeavesNothing(t *testing.T) {
 	requests, concurrent := 10_000, 1000
 	if testing.Short() {
 		requests, concurrent = 1000, 200

@@ -146,11 +146,14 @@ func siteForEach(upstreams []*upstream) string {
 	return config.String()
 }
 
+// Sessions that a hash had bound stayed at an engine that thrashed, at a quarter of
+// the speed.
+//
 // A session stays while its home costs up to stickiness more than the best
 // upstream, and leaves when it costs more. With a request cost of 4,096 and no
 // uncached tokens at home the limit is four requests and what the session would
 // have to prefill elsewhere.
-func TestSessionStaysWithinStickiness(t *testing.T) {
+func TestCaseC18SessionMovesOnceUnderPressure(t *testing.T) {
 	const session = "conversation of the test"
 	prompt := words("first turn", 1000)
 	for _, test := range []struct {

@@ -126,10 +126,13 @@ func (s *server) shows(t *testing.T, when string, f fleetStatus) {
 	}
 }
 
+// A router that looks for its workers again began to count from 0 while streams
+// ran.
+//
 // Whatever is loaded while streams run, they go on, they stay counted, and
 // sessions and index stay as they are. Caddy shuts the old servers down without
 // closing connections that are in use, so it is up to the plugin.
-func TestReload(t *testing.T) {
+func TestCaseC31ReloadKeepsCounts(t *testing.T) {
 	const force = "must-revalidate"
 	occupied, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

@@ -229,9 +229,11 @@ func TestScrapeTransports(t *testing.T) {
 	}
 }
 
+// After a reload old backends were still asked for their health, or nobody was.
+//
 // Whatever a reload changes, the engines of the new config are asked and no
 // other.
-func TestScrapeReload(t *testing.T) {
+func TestCaseC51ReloadChangesWhoIsAsked(t *testing.T) {
 	engines := []*scrapedEngine{newEngine(t), newEngine(t), newEngine(t)}
 	a, b, c := engines[0], engines[1], engines[2]
 	s := start(t, fmt.Sprintf(scraping, engineAddresses(a, b), "", "", ""))
@@ -367,9 +369,12 @@ func TestScrapeReloadsLeaveNothing(t *testing.T) {
 	}
 }
 
+// A router asked for the load where there is none, said nothing, and placed at
+// random.
+//
 // Whatever the engines say of themselves, or do not, requests are served and
 // spread, and it is said once.
-func TestScrapeBadPages(t *testing.T) {
+func TestCaseC53MissingLoadIsSaidOnce(t *testing.T) {
 	fault := func(f vllmsim.MetricsFault) func(*scrapedEngine) {
 		return func(e *scrapedEngine) { e.SetFault(vllmsim.Fault{Metrics: f}) }
 	}

@@ -62,7 +62,6 @@ func (p *loadAware) Keep(now time.Duration) []byte {
 
 // Take implements Keeper.
 func (p *loadAware) Take(kept []byte, now time.Duration) {
-
 	var s fleet.Snapshot
 	if err := s.UnmarshalBinary(kept); err != nil {
 		panic(err)
