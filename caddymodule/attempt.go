@@ -32,11 +32,19 @@ type attempt struct {
 	prompt   prompts.Prompt
 	prefills bool
 
+	// response is the id in the path of a request for a response that was made
+	// earlier
+	response string
+
 	// body is what was read of the request's body, nil where nobody looks at
 	// it; whole says that it can be sent again, and spent that it cannot and a
 	// dispatch has read from it
 	body         *body
 	whole, spent bool
+
+	// wire is what the transport has told of the dispatch under way. Other
+	// goroutines write to it.
+	wire atomic.Pointer[wire]
 
 	// maxTokens caps what the prompt may be charged
 	maxTokens int
@@ -52,11 +60,18 @@ type attempt struct {
 	watched, handled bool
 
 	// current is the placement of the dispatch under way, made by policy;
-	// tried are the upstreams that this policy has dispatched the request to
+	// tried are the upstreams that this policy has dispatched the request to,
+	// and harmed how many of them it may have harmed
 	current *placed
 	policy  *LoadAwareSelection
 	tried   []string
+	harmed  int
 	count   int
+
+	// queued is how long policy, or the one that comes after it, has let the
+	// request wait, and refusal says that it was turned away
+	queued  time.Duration
+	refusal *refusal
 
 	// lastStatus is the status of an earlier dispatch
 	lastStatus int
@@ -105,6 +120,9 @@ func (a *attempt) supersede(p *LoadAwareSelection, ctx context.Context) {
 	}
 	switch {
 	case a.policy == p:
+		if a.harms(status) {
+			a.harmed++
+		}
 		a.fail(fleet.CauseRetried, status)
 		a.end(fleet.CauseRetried)
 	case status >= 400 || ctx.Value(caddyhttp.ErrorCtxKey) != nil:
@@ -113,6 +131,28 @@ func (a *attempt) supersede(p *LoadAwareSelection, ctx context.Context) {
 	default:
 		a.end(fleet.CauseEnd)
 	}
+}
+
+// mostHarmed is how many upstreams may fail on a request that they have received.
+// One that makes an engine fail must not go through the whole fleet.
+const mostHarmed = 2
+
+// harms reports whether the dispatch under way, which has failed with a status,
+// 0 for none, may have failed for what it was sent. An upstream that has refused
+// the request was not harmed, nor one that has never had all of it.
+func (a *attempt) harms(status int) bool {
+	switch status {
+	case 0:
+		return a.wire.Load().wasSent()
+	case http.StatusInternalServerError, http.StatusBadGateway, http.StatusGatewayTimeout:
+		return a.prefills
+	}
+	return false
+}
+
+// exhausted reports that the request must not be sent once more, or cannot.
+func (a *attempt) exhausted() bool {
+	return a.harmed >= mostHarmed || a.body != nil && !a.whole && a.body.begun.Load()
 }
 
 // statusPlaceholder has the status that an upstream has answered
@@ -154,9 +194,9 @@ func (a *attempt) restoreStatus(ctx context.Context) {
 // nobody sees the response, and res ends with the request's context.
 func (a *attempt) dispatch(p *LoadAwareSelection, res *placed, ctx context.Context) {
 	if a.policy != p {
-		a.policy, a.tried = p, nil
+		a.policy, a.tried, a.harmed = p, nil, 0
 	}
-	a.current = res
+	a.current, a.refusal = res, nil
 	a.count++
 	if name := res.Upstream(); !slices.Contains(a.tried, name) {
 		a.tried = append(a.tried, name)
@@ -176,10 +216,18 @@ func (a *attempt) output() {
 	a.current.FirstOutput(now)
 }
 
-// progress notes that something of the response has come.
-func (a *attempt) progress() {
-	if a.current != nil {
-		a.current.Progress(time.Now())
+// progress notes that something of the response has come. res may be nil.
+func (res *placed) progress() {
+	if res != nil {
+		res.Progress(time.Now())
+	}
+}
+
+// blocked notes that the response waits for its client, or does so no more. res
+// may be nil. It may be called from any goroutine.
+func (res *placed) blocked(on bool) {
+	if res != nil {
+		res.Blocked(on)
 	}
 }
 
@@ -193,21 +241,25 @@ func (a *attempt) fail(c fleet.Cause, status int) {
 // blame tells how far the upstream answers for a failure: where another one
 // might have answered better, but not for what is wrong with the request, for a
 // client that sends too much or breaks off, nor for a body that cannot be sent
-// again. Status 0 is no answer at all.
+// again or a connection that was no longer one. Status 0 is no answer at all.
 func (a *attempt) blame(status int) fleet.Blame {
 	if a.spent || a.body.broken() {
 		return fleet.BlameNone
 	}
 	switch status {
 	case 0:
+		if a.wire.Load().wasClosed() {
+			return fleet.BlameNone
+		}
 		return fleet.BlameFailure
 	case http.StatusNotImplemented:
 		return fleet.BlameNone
 	case http.StatusUnauthorized, http.StatusForbidden, http.StatusNotFound:
-		if a.prefills {
-			return fleet.BlameDenied
+		// what is not found may be the response that the request goes on from
+		if !a.prefills || status == http.StatusNotFound && a.prompt.PreviousResponse != "" {
+			return fleet.BlameNone
 		}
-		return fleet.BlameNone
+		return fleet.BlameDenied
 	case http.StatusServiceUnavailable:
 		return fleet.BlameFull
 	}

@@ -20,12 +20,24 @@ var buffered atomic.Int64
 // client may announce much more than it ever sends.
 const firstBuffer = 64 << 10
 
+// trusted is how many times what it has sent a client is believed to send in
+// all. Growing to the announced length at once spares copies and garbage.
+const trusted = 8
+
+// inOneWrite is up to which size a transport gets a body as a type that it knows
+// to be in memory. It then writes it together with the headers.
+const inOneWrite = 4 << 10
+
 // body is a request body read into memory. Its bytes never change, so any
 // number of readers may be at work on them.
 type body struct {
 	mu   sync.Mutex
 	data []byte
 	held int64
+
+	// lent says that a reader was given out that takes the place of the
+	// stand-in, and dropped that no further one is
+	lent, dropped bool
 
 	// begun says that somebody reads the body that stands in for the client's,
 	// and failed that the client's could not be read to its end
@@ -48,7 +60,7 @@ func readBody(r *http.Request, maxBody, maxBuffered int64) (b *body, whole bool)
 		b.failed.Store(true)
 		rest = failing{err}
 	}
-	r.Body = &standIn{body: b, first: b.data, rest: rest, original: original}
+	r.Body = &standIn{body: b, rest: rest, original: original}
 	return b, whole
 }
 
@@ -69,7 +81,7 @@ func (b *body) fill(from io.Reader, length, maxBody, maxBuffered int64) error {
 			if !b.grow(size, maxBuffered) {
 				return nil
 			}
-			size = min(2*size, maxBody+1)
+			size = min(nextSize(size, length+1), maxBody+1)
 		}
 		n, err := from.Read(b.data[len(b.data):min(int64(cap(b.data)), maxBody+1)])
 		b.data = b.data[:len(b.data)+n]
@@ -80,6 +92,15 @@ func (b *body) fill(from io.Reader, length, maxBody, maxBuffered int64) error {
 			return err
 		}
 	}
+}
+
+// nextSize is how large a full buffer of size bytes is made: as announced, if the
+// client is believed that, else twice as large.
+func nextSize(size, announced int64) int64 {
+	if size < announced && announced <= trusted*size {
+		return announced
+	}
+	return 2 * size
 }
 
 // grow makes room for size bytes in all, and reports false where that would
@@ -104,10 +125,15 @@ func (b *body) grow(size, maxBuffered int64) bool {
 func (b *body) bytes() []byte {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	if b.dropped {
+		return nil
+	}
 	return b.data
 }
 
-// drop gives the bytes back. Readers that are at work keep theirs.
+// drop gives the bytes back. Readers that are at work keep theirs. A stand-in
+// that nobody has read has them too, if no other reader was given out instead:
+// a transport may get an answer before it has begun to send.
 func (b *body) drop() {
 	if b == nil {
 		return
@@ -115,7 +141,22 @@ func (b *body) drop() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	buffered.Add(-b.held)
-	b.data, b.held = nil, 0
+	b.held, b.dropped = 0, true
+	if b.lent || b.begun.Load() {
+		b.data = nil
+	}
+}
+
+// begin says that the stand-in is read, and returns its bytes.
+func (b *body) begin() []byte {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.begun.Store(true)
+	data := b.data
+	if b.dropped {
+		b.data = nil
+	}
+	return data
 }
 
 // broken reports that the client's body could not be read to its end.
@@ -128,11 +169,16 @@ var errNoBody = errors.New("request body cannot be sent again")
 // fresh returns a new reader, in the form of http.Request.GetBody. It fails once
 // the bytes were dropped.
 func (b *body) fresh() (io.ReadCloser, error) {
-	data := b.bytes()
-	if data == nil {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.dropped || b.data == nil {
 		return nil, errNoBody
 	}
-	return io.NopCloser(bytes.NewReader(data)), nil
+	b.lent = true
+	if len(b.data) <= inOneWrite {
+		return io.NopCloser(bytes.NewReader(b.data)), nil
+	}
+	return &reader{b.data}, nil
 }
 
 // get is fresh for whoever does not know whose body was sent. It fails where
@@ -147,62 +193,5 @@ func (b *body) get() (io.ReadCloser, error) {
 
 // rewound returns a stand-in for a body that is held whole and was read.
 func (b *body) rewound(original io.Closer) io.ReadCloser {
-	return &standIn{body: b, first: b.bytes(), rest: http.NoBody, original: original}
+	return &standIn{body: b, begun: true, first: b.bytes(), rest: http.NoBody, original: original}
 }
-
-// standIn takes the place of a client's body: first what was read of it, then
-// the rest. It lets go of the bytes when they were read, so that a long stream
-// does not keep a long prompt in memory.
-type standIn struct {
-	body     *body
-	first    []byte
-	rest     io.Reader
-	original io.Closer
-}
-
-// Read implements io.Reader.
-func (s *standIn) Read(p []byte) (int, error) {
-	s.body.begun.Store(true)
-	if len(s.first) > 0 {
-		n := copy(p, s.first)
-		s.first = s.first[n:]
-		return n, nil
-	}
-	s.first = nil
-	n, err := s.rest.Read(p)
-	if err != nil && err != io.EOF {
-		s.body.failed.Store(true)
-	}
-	return n, err
-}
-
-// Close closes the client's body.
-func (s *standIn) Close() error { return s.original.Close() }
-
-// unread is a body that a transport may ask for again. As long as nobody has read
-// from it, which is when a connection was found dead before anything was sent,
-// it is what it was, whoever has put it there.
-type unread struct {
-	io.ReadCloser
-	begun atomic.Bool
-}
-
-// Read implements io.Reader.
-func (u *unread) Read(p []byte) (int, error) {
-	u.begun.Store(true)
-	return u.ReadCloser.Read(p)
-}
-
-// again returns the same body anew: b's bytes if they were what was read.
-func (u *unread) again(b *body) (io.ReadCloser, error) {
-	if !u.begun.Load() {
-		return u, nil
-	}
-	return b.get()
-}
-
-// failing is a reader that has failed.
-type failing struct{ err error }
-
-// Read returns the error.
-func (f failing) Read([]byte) (int, error) { return 0, f.err }

@@ -95,9 +95,17 @@ func (h *Handler) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 //	        port     <port>
 //	        header   <field> <value>
 //	    }
+//	    queue {
+//	        max_prefill_tokens <n>
+//	        max_requests       <n>
+//	        max_waiting        <n>
+//	        max_wait           <duration>
+//	        priority_header    <field>
+//	    }
 //	}
 //
-// Everything has a default: see the fields of LoadAwareSelection and Metrics.
+// Everything has a default: see the fields of LoadAwareSelection, Metrics and
+// Queue. A queue needs one of its first two options.
 func (p *LoadAwareSelection) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 	d.Next() // consume policy name
 	if d.NextArg() {
@@ -150,6 +158,9 @@ func (p *LoadAwareSelection) unmarshalOption(d *caddyfile.Dispenser) error {
 	case "metrics":
 		p.Metrics = new(Metrics)
 		return p.Metrics.unmarshalCaddyfile(d)
+	case "queue":
+		p.Queue = new(Queue)
+		return p.Queue.unmarshalCaddyfile(d)
 	}
 	return d.Errf("unrecognized option '%s'", d.Val())
 }

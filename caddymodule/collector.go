@@ -50,7 +50,9 @@ func (collector) Describe(ch chan<- *prometheus.Desc) {
 func (collector) Collect(ch chan<- prometheus.Metric) {
 	now := time.Now()
 	for _, f := range listFleets() {
-		for _, u := range f.fleet.View(now).Upstreams {
+		view := f.fleet.View(now)
+		collectQueue(ch, f.name, &view)
+		for _, u := range view.Upstreams {
 			// names of dynamic upstreams come from elsewhere
 			name := strings.ToValidUTF8(u.Name, "\ufffd")
 			e := exporter{ch: ch, fleet: f.name, upstream: name}
@@ -59,6 +61,18 @@ func (collector) Collect(ch chan<- prometheus.Metric) {
 			e.engine(&u, now)
 		}
 	}
+}
+
+// collectQueue writes the series of a fleet's queue.
+func collectQueue(ch chan<- prometheus.Metric, name string, v *fleet.View) {
+	for i, n := range v.QueueWaiting {
+		ch <- prometheus.MustNewConstMetric(queueWaiting, prometheus.GaugeValue, float64(n), name, fleet.Class(i).String())
+	}
+	for i, n := range v.QueueRejected {
+		ch <- prometheus.MustNewConstMetric(queueRejected, prometheus.CounterValue, float64(n), name, fleet.Refusal(i).String())
+	}
+	count, sum, buckets := v.QueueWait.Cumulative()
+	ch <- prometheus.MustNewConstHistogram(queueWaitSeconds, count, sum, buckets, name)
 }
 
 // exporter writes the series of one upstream.

@@ -7,13 +7,15 @@
 // A request meets it three times. [Handler] reads it and makes its attempt, the
 // record that every part finds among the request's variables. The policy
 // [LoadAwareSelection] places it on the [fleet.Fleet] that its lease refers to,
-// once for each dispatch. The response writer sees the first output and the
-// status and keeps the end of the body, and the handler's deferred end takes the
-// usage out of that and gives back what is still held, also when Caddy aborts
-// the stream by a panic.
+// once for each dispatch, and lets it wait there for room where it has a queue.
+// The response writer sees the first output and the status and keeps the end of
+// the body, and the handler's deferred end takes the usage out of that and gives
+// back what is still held, also when Caddy aborts the stream by a panic. Before
+// that the handler answers a request that was turned away.
 //
 // Beside the requests, a scraper asks the engines about themselves from the start
-// of its configuration to its end. Nothing in a request's path waits for it.
+// of its configuration to its end, and a session store writes what the fleet
+// remembers to Caddy's storage. Nothing in a request's path waits for them.
 //
 // Who owns what:
 //
@@ -27,6 +29,9 @@
 //   - Which policy scrapes an upstream is kept with the pooled fleet, behind a lock
 //     that is held while a report is given to the fleet, and never the other way
 //     round. A scrape target is touched by its own goroutine alone.
+//   - Which policy stores the sessions is kept with the pooled fleet too. A lock of
+//     its own is held while one of them writes; that of the fleet is held for
+//     portions of the copy only.
 //   - A policy's fields are read-only once it is provisioned, but for the pool
 //     it resolved last.
 package caddymodule

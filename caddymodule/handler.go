@@ -43,12 +43,16 @@ const maxSize = 1 << 40
 // else passes unread. It sees the first output of the response, and gives the
 // prefill tokens that the policy has reserved back at that moment. In the usage
 // that a response ends with it finds how long the prompt was and how much of it
-// was cached, which corrects the estimates of those to come.
+// was cached, which corrects the estimates of those to come. It finds the id of
+// a response of the Responses API as it passes, so that what refers to it
+// reaches the upstream that keeps it.
 //
 // One handler for a whole site is enough. A second one inside it does nothing.
 //
 // The request and the response reach the other side byte for byte, and nothing
-// that a client sends is answered with an error by this handler.
+// that a client sends is answered with an error by this handler. Only a request
+// that the `queue` of a policy turns away is: with status 429, when to come back
+// in `Retry-After`, and an error in the form of the API.
 type Handler struct {
 	// MaxBody is how much of a request body is read into memory, in bytes. Of
 	// a longer body the first part is looked at while the rest streams
@@ -132,6 +136,10 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyht
 	defer func() { a.finish(r, rw, err) }()
 	h.read(r, a)
 	err = next.ServeHTTP(rw, r)
+	if err != nil && a.refusal != nil && rw.status == 0 {
+		a.refuse(rw, r.Context())
+		err = nil
+	}
 	return err
 }
 
@@ -154,6 +162,8 @@ func (h *Handler) read(r *http.Request, a *attempt) {
 		return
 	}
 	a.body, a.whole = readBody(r, h.MaxBody, h.MaxBuffered)
+	// in place, as everyone before has this very request
+	*r = *a.traced(r)
 	a.request, a.standIn = r, r.Body
 	a.prompt = a.endpoint.Read(a.body.bytes(), a.whole, r.Header.Get("Content-Type"), limits)
 	if !a.whole {
@@ -175,6 +185,7 @@ func (h *Handler) read(r *http.Request, a *attempt) {
 func (a *attempt) finish(r *http.Request, w *responseWriter, err error) {
 	a.annotate(r.Context())
 	a.restoreStatus(r.Context())
+	w.end()
 	cause := causeOf(r.Context(), w, err)
 	if cause == fleet.CauseError {
 		a.fail(fleet.CauseError, statusOf(w, err))
@@ -212,6 +223,8 @@ func statusOf(w *responseWriter, err error) int {
 // that breaks off its body has left too.
 func causeOf(ctx context.Context, w *responseWriter, err error) fleet.Cause {
 	switch {
+	case w.broken:
+		return fleet.CauseError
 	case err == nil && w.status != 0 && w.status < 400 && !w.writeFailed:
 		return fleet.CauseEnd
 	case ctx.Err() != nil || w.writeFailed || w.attempt.body.broken():
@@ -228,6 +241,9 @@ func (a *attempt) look(r *http.Request, limits prompts.Limits) {
 	a.maxTokens = limits.MaxPromptTokens
 	endpoint, listed := prompts.Lookup(r.URL.Path)
 	a.endpoint = endpoint
+	if listed && !endpoint.Prefills {
+		a.response = prompts.ResponseID(r.URL.Path)
+	}
 	if r.Method != http.MethodPost || listed && !endpoint.Prefills {
 		return
 	}

@@ -25,6 +25,7 @@ const (
 	placeholderPromptTokens   = "http.llm_loadaware.prompt_tokens"
 	placeholderUncachedTokens = "http.llm_loadaware.uncached_tokens"
 	placeholderSession        = "http.llm_loadaware.session"
+	placeholderQueue          = "http.llm_loadaware.queue_ms"
 	placeholderAttempts       = "http.llm_loadaware.attempts"
 	placeholderFirstOutput    = "http.llm_loadaware.first_output_ms"
 )
@@ -48,6 +49,14 @@ func (a *attempt) report(ctx context.Context, key sessions.Key) {
 	repl.Set(placeholderUncachedTokens, res.UncachedTokens())
 	repl.Set(placeholderSession, a.session)
 	repl.Set(placeholderAttempts, a.count)
+	if a.policy.Queue != nil {
+		a.reportQueue(repl)
+	}
+}
+
+// reportQueue sets the placeholder for how long the request has waited.
+func (a *attempt) reportQueue(repl *caddy.Replacer) {
+	repl.Set(placeholderQueue, a.queued.Seconds()*1e3)
 }
 
 // shortSession is enough of a session's hash to tell sessions apart in a log.
@@ -73,6 +82,7 @@ func (a *attempt) annotate(ctx context.Context) {
 		uncachedTokens: a.current.UncachedTokens(),
 		session:        a.session,
 		attempts:       a.count,
+		queued:         a.queued.Seconds() * 1e3,
 		firstOutput:    -1,
 	}
 	if a.prefills {
@@ -94,7 +104,7 @@ func (a *attempt) annotate(ctx context.Context) {
 type logFields struct {
 	reason, upstream, model, session       string
 	promptTokens, uncachedTokens, attempts int
-	firstOutput                            float64
+	queued, firstOutput                    float64
 }
 
 // MarshalLogObject implements zapcore.ObjectMarshaler.
@@ -112,6 +122,9 @@ func (f logFields) MarshalLogObject(enc zapcore.ObjectEncoder) error {
 		enc.AddString("session", f.session)
 	}
 	enc.AddInt("attempts", f.attempts)
+	if f.queued > 0 {
+		enc.AddFloat64("queue_ms", f.queued)
+	}
 	if f.firstOutput >= 0 {
 		enc.AddFloat64("first_output_ms", f.firstOutput)
 	}

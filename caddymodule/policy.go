@@ -55,6 +55,7 @@ const defaultFleet = "default"
 // `{http.llm_loadaware.prompt_tokens}` | The estimated tokens of the whole prompt
 // `{http.llm_loadaware.uncached_tokens}` | How many of them the upstream is not believed to have cached
 // `{http.llm_loadaware.session}` | Eight hexadecimal digits of the session's hash, empty without a session
+// `{http.llm_loadaware.queue_ms}` | Milliseconds that the request has waited for room, set where `queue` is on
 // `{http.llm_loadaware.attempts}` | How often the request was placed so far
 // `{http.llm_loadaware.first_output_ms}` | Milliseconds from the request's arrival to its first output, set when the response has ended
 type LoadAwareSelection struct {
@@ -131,6 +132,11 @@ type LoadAwareSelection struct {
 	// are asked for `/metrics` every second.
 	Metrics *Metrics `json:"metrics,omitempty"`
 
+	// Queue limits what an upstream holds at once, and lets requests wait while
+	// all of them are at the limit. Default: none, which places every request
+	// at once.
+	Queue *Queue `json:"queue,omitempty"`
+
 	logger  *zap.Logger
 	options fleet.Options
 	headers []string
@@ -141,8 +147,10 @@ type LoadAwareSelection struct {
 	lease lease
 	state *fleet.Fleet
 
-	// scraper asks the engines; nil where they are not asked
+	// scraper asks the engines, and store keeps the sessions for the next
+	// process; nil where that is not done
 	scraper *scraper
+	store   *sessionStore
 
 	// pool is the pool of the last request; warned says that the missing
 	// handler was reported
@@ -161,7 +169,9 @@ func (*LoadAwareSelection) CaddyModule() caddy.ModuleInfo {
 }
 
 // Provision sets the policy up. The fleet is acquired last, so that a failed
-// provision leaves nothing behind.
+// provision leaves nothing behind. A fleet that is new in this process takes in
+// what is stored of its sessions before there is any traffic, which is the one
+// thing that is waited for; nothing is written.
 func (p *LoadAwareSelection) Provision(ctx caddy.Context) error {
 	if err := registerMetrics(ctx); err != nil {
 		return err
@@ -169,16 +179,19 @@ func (p *LoadAwareSelection) Provision(ctx caddy.Context) error {
 	p.logger = ctx.Logger()
 	p.setDefaults()
 	p.headers = canonicalHeaders(p.SessionHeader)
-	proxy := proxyOf(ctx)
-	p.listed = staticUpstreams(proxy)
-	if err := p.scrapeOnceStarted(ctx, proxy); err != nil {
+	p.listed = staticUpstreams(proxyOf(ctx))
+	if err := p.prepareTasks(ctx); err != nil {
 		return err
 	}
 	p.lease.name = p.Fleet
 	p.state = p.lease.acquire()
 	p.state.List(p.listed)
 	if p.scraper != nil {
-		p.scraper.fleet, p.scraper.owners = p.state, p.lease.owners()
+		p.scraper.fleet, p.scraper.owners = p.state, p.lease.pooled().scrapeOwners
+	}
+	if p.store != nil {
+		p.store.fleet, p.store.writers = p.state, p.lease.pooled().storeWriters
+		p.store.restore()
 	}
 	return nil
 }
@@ -210,6 +223,10 @@ func (p *LoadAwareSelection) setDefaults() {
 	o.EqualSpeed = p.DisablePrefillRate
 	o.KVTokens = p.KVTokens
 	o.Models = modelsModes[p.Models]
+	if p.Queue != nil {
+		p.Queue.setDefaults()
+		o.Queue = p.Queue.options()
+	}
 	p.options = o
 }
 
@@ -260,6 +277,9 @@ func (p *LoadAwareSelection) Validate() error {
 	if _, err := parseModels(p.Models); err != nil {
 		return fmt.Errorf("models %w", err)
 	}
+	if err := p.Queue.validate(); err != nil {
+		return err
+	}
 	return p.Metrics.validate()
 }
 
@@ -286,15 +306,15 @@ func staticUpstreams(proxy *reverseproxy.Handler) []string {
 	return names
 }
 
-// Cleanup ends what the policy does in the background, waits for that, and gives
-// its reference to the fleet back. Requests that it placed keep theirs until
+// Cleanup ends what the policy does in the background, waits for that, stores the
+// sessions if no other policy does, and gives its reference to the fleet back. Requests that it placed keep theirs until
 // they end.
 func (p *LoadAwareSelection) Cleanup() error {
 	if p.state == nil {
 		return nil
 	}
 	p.cleanup.Do(func() {
-		p.scraper.stop()
+		p.stopTasks()
 		p.state.Unlist(p.listed)
 		p.lease.release()
 	})

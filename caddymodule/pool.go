@@ -22,6 +22,7 @@ var fleets = caddy.NewUsagePool()
 type pooledFleet struct {
 	*fleet.Fleet
 	scrapeOwners *scrapeOwners
+	storeWriters *storeWriters
 }
 
 // Destruct implements caddy.Destructor. A fleet is memory and nothing else.
@@ -46,7 +47,7 @@ func (l *lease) acquire() *fleet.Fleet {
 	if l.refs == 0 {
 		// the constructor cannot fail
 		value, _, _ := fleets.LoadOrNew(l.name, func() (caddy.Destructor, error) {
-			return pooledFleet{fleet.New(rand.Uint64), newScrapeOwners()}, nil
+			return pooledFleet{fleet.New(rand.Uint64), newScrapeOwners(), new(storeWriters)}, nil
 		})
 		l.value = value.(pooledFleet)
 	}
@@ -54,12 +55,11 @@ func (l *lease) acquire() *fleet.Fleet {
 	return l.value.Fleet
 }
 
-// owners says who scrapes the upstreams of the fleet, which the caller has
-// acquired.
-func (l *lease) owners() *scrapeOwners {
+// pooled is the fleet with what its policies share. The caller has acquired it.
+func (l *lease) pooled() pooledFleet {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.value.scrapeOwners
+	return l.value
 }
 
 // release takes one reference back.

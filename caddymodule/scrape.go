@@ -125,8 +125,8 @@ func (a address) dialInfo(name string) reverseproxy.DialInfo {
 	}
 }
 
-// reader reads an answer, and returns what gives it to the fleet.
-type reader func(io.Reader) (give func(now time.Time, valid time.Duration), err error)
+// pageReader reads an answer, and returns what gives it to the fleet.
+type pageReader func(io.Reader) (give func(now time.Time, valid time.Duration), err error)
 
 func (t *scrapeTarget) readMetrics(page io.Reader) (func(time.Time, time.Duration), error) {
 	report, err := exposition.Parse(page)

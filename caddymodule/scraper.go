@@ -5,7 +5,6 @@ package caddymodule
 
 import (
 	"context"
-	"fmt"
 	"net/http"
 	"runtime/debug"
 	"sync"
@@ -14,7 +13,6 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/caddyserver/caddy/v2"
-	"github.com/caddyserver/caddy/v2/modules/caddyevents"
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp/reverseproxy"
 
 	"github.com/caddy-llm/loadaware/fleet"
@@ -48,18 +46,9 @@ type scraper struct {
 	running map[string]context.CancelFunc
 }
 
-// scrapeOnceStarted prepares the policy's scraper, which begins when the whole
-// configuration runs. Provisioning is no sign of that: `caddy validate` does no
-// more, and another module may yet fail.
-func (p *LoadAwareSelection) scrapeOnceStarted(ctx caddy.Context, proxy *reverseproxy.Handler) error {
-	if proxy == nil || p.Metrics.Disabled {
-		return nil
-	}
-	app, err := ctx.App("events")
-	if err != nil {
-		return fmt.Errorf("getting events app: %w", err)
-	}
-	s := &scraper{
+// newScraper returns the scraper of a policy, which does nothing yet.
+func newScraper(ctx caddy.Context, p *LoadAwareSelection, proxy *reverseproxy.Handler) *scraper {
+	return &scraper{
 		config:  p.Metrics,
 		logger:  p.logger,
 		proxy:   proxy,
@@ -68,13 +57,6 @@ func (p *LoadAwareSelection) scrapeOnceStarted(ctx caddy.Context, proxy *reverse
 		life:    ctx,
 		running: map[string]context.CancelFunc{},
 	}
-	if err := app.(*caddyevents.App).On("started", &startedHandler{s}); err != nil {
-		// the proxy was made at run time, after the start
-		p.logger.Warn("engines are not scraped", zap.Error(err))
-		return nil
-	}
-	p.scraper = s
-	return nil
 }
 
 // lastResolved returns the upstreams of the last request.
@@ -85,19 +67,12 @@ func (p *LoadAwareSelection) lastResolved() []string {
 	return nil
 }
 
-// startedHandler starts a scraper when its configuration has started. It has no
-// exported fields because the events app logs it.
-type startedHandler struct{ scraper *scraper }
-
-// Handle implements caddyevents.Handler.
-func (h *startedHandler) Handle(context.Context, caddy.Event) error {
-	h.scraper.start()
-	return nil
-}
-
 // start begins to ask the upstreams. It is a no-op after the first call and
-// after stop.
+// after stop, and of a nil scraper.
 func (s *scraper) start() {
+	if s == nil {
+		return
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.ended || s.cancel != nil {
@@ -217,6 +192,3 @@ func (s *scraper) attempt(ctx context.Context, task func(context.Context)) (retu
 	task(ctx)
 	return true
 }
-
-// Interface guards
-var _ caddyevents.Handler = (*startedHandler)(nil)

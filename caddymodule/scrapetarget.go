@@ -45,7 +45,7 @@ type scrapePage struct {
 	interval, valid time.Duration
 
 	// read reads the page and returns what gives it to the fleet
-	read reader
+	read pageReader
 
 	// what became of it: lost says that the last question had no answer, and
 	// until how long the last answer of use is believed

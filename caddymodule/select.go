@@ -15,8 +15,13 @@ import (
 )
 
 // Select returns the upstream that r costs the least on, and reserves it there.
-// It returns nil only where no upstream is available. An upstream that this
-// request was dispatched to before is chosen only when there is no other.
+// It returns nil only where no upstream is available, and for a request that is
+// not to be sent once more, which then ends with the error that it had. An
+// upstream that this request was dispatched to before is chosen only when there
+// is no other.
+//
+// With a queue, Select waits until the request has its place. It returns nil
+// where the request is turned away, and from then on.
 //
 // Select gives r a fresh body where the handler has read it, so that every
 // attempt sends it whole.
@@ -26,8 +31,14 @@ func (p *LoadAwareSelection) Select(upstreams reverseproxy.UpstreamPool, r *http
 		a.look(r, prompts.Limits{})
 	}
 	a.supersede(p, r.Context())
+	if a.policy == p && a.exhausted() {
+		return nil
+	}
 	if !a.watched {
 		p.warnUnwatched(a)
+	}
+	if a.refusedBy(p) {
+		return nil
 	}
 
 	usable := p.takeUsable()
@@ -41,6 +52,8 @@ func (p *LoadAwareSelection) Select(upstreams reverseproxy.UpstreamPool, r *http
 	request := fleet.Request{
 		Session:   key,
 		Shared:    shared,
+		Continues: a.prompt.PreviousResponse != "",
+		Response:  a.refersTo(),
 		Head:      a.prompt.Head,
 		Model:     a.prompt.Model,
 		Tokens:    a.prompt.Tokens,
@@ -60,6 +73,13 @@ func (p *LoadAwareSelection) Select(upstreams reverseproxy.UpstreamPool, r *http
 	res := &placed{lease: &p.lease}
 	state := p.lease.acquire()
 	at := state.Place(&res.Placement, &request, p.resolve(state, upstreams), *usable, &p.options, time.Now())
+	if at == fleet.NoRoom {
+		at = p.wait(a, r, state, res, &request, upstreams)
+	}
+	if at < 0 {
+		p.lease.release()
+		return nil
+	}
 	a.dispatch(p, res, r.Context())
 	a.renewBody(r)
 	a.report(r.Context(), key)
@@ -134,11 +154,14 @@ func (l *resolvedPool) matches(upstreams reverseproxy.UpstreamPool) bool {
 // A kept-alive connection that the engine has closed while the request was on
 // its way is no reason to fail, and Go repeats a POST only if it carries an
 // idempotency key and its body can be had again. The empty value is one that
-// survives header operations.
+// survives header operations. A fresh body is of a kind that the transport knows
+// to be in memory: then it sends a small one together with the headers, and a
+// dead connection fails in the one way that the transport repeats.
 func (a *attempt) renewBody(r *http.Request) {
 	if a.body == nil || r.Body == nil {
 		return
 	}
+	a.wire.Store(new(wire))
 	if !a.whole {
 		a.spent = a.count > 1 && a.body.begun.Load()
 		return

@@ -56,9 +56,28 @@ var (
 		"Reports of an upstream that could not be read.")
 )
 
+// Who waits for room on an upstream.
+var (
+	queueWaiting = newFleetDesc("queue_waiting",
+		"Requests that wait for room on an upstream.", "class")
+	queueRejected = newFleetDesc("queue_rejected_total",
+		"Requests that had to wait for room and were not placed, by the cause.", "cause")
+	queueWaitSeconds = newFleetDesc("queue_wait_seconds",
+		"Time that requests waited which found no room, or others waiting, and were placed.")
+)
+
+// newFleetDesc describes a series of a whole fleet.
+func newFleetDesc(name, help string, labels ...string) *prometheus.Desc {
+	return describe(name, help, append([]string{"fleet"}, labels...))
+}
+
+// newDesc describes a series of an upstream.
 func newDesc(name, help string, labels ...string) *prometheus.Desc {
-	desc := prometheus.NewDesc(prometheus.BuildFQName("caddy", "llm_loadaware", name), help,
-		append([]string{"fleet", "upstream"}, labels...), nil)
+	return describe(name, help, append([]string{"fleet", "upstream"}, labels...))
+}
+
+func describe(name, help string, labels []string) *prometheus.Desc {
+	desc := prometheus.NewDesc(prometheus.BuildFQName("caddy", "llm_loadaware", name), help, labels, nil)
 	descs = append(descs, desc)
 	return desc
 }

@@ -14,8 +14,12 @@ import (
 
 // fleetStatus is the JSON form of a fleet, in the words of the metrics.
 type fleetStatus struct {
-	Name      string           `json:"name"`
-	Sessions  int              `json:"sessions"`
+	Name     string `json:"name"`
+	Sessions int    `json:"sessions"`
+
+	QueueWaiting  map[string]int    `json:"queue_waiting"`
+	QueueRejected map[string]uint64 `json:"queue_rejected"`
+
 	Upstreams []upstreamStatus `json:"upstreams"`
 }
 
@@ -74,7 +78,19 @@ func allFleets() []fleetStatus {
 func describeFleet(name string, f *fleet.Fleet) fleetStatus {
 	now := time.Now()
 	view := f.View(now)
-	status := fleetStatus{Name: name, Sessions: view.Sessions, Upstreams: []upstreamStatus{}}
+	status := fleetStatus{
+		Name:          name,
+		Sessions:      view.Sessions,
+		QueueWaiting:  make(map[string]int, fleet.Classes),
+		QueueRejected: make(map[string]uint64, fleet.Refusals),
+		Upstreams:     []upstreamStatus{},
+	}
+	for i, n := range view.QueueWaiting {
+		status.QueueWaiting[fleet.Class(i).String()] = n
+	}
+	for i, n := range view.QueueRejected {
+		status.QueueRejected[fleet.Refusal(i).String()] = n
+	}
 	for i := range view.Upstreams {
 		status.Upstreams = append(status.Upstreams, describeUpstream(&view.Upstreams[i], now))
 	}

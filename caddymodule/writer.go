@@ -9,18 +9,19 @@ import (
 	"mime"
 	"net/http"
 	"strings"
+	"sync/atomic"
 
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
 
 	"github.com/caddy-llm/loadaware/fleet"
 )
 
-// responseWriter watches a response for its status and its first output, and
-// keeps the end of one that may tell its usage. It delays and changes nothing,
-// and copies no more than that end.
+// responseWriter watches a response for its status and its first output, finds
+// the id of one that the engine keeps, and keeps the end of one that may tell its
+// usage. It delays and changes nothing, and copies no more than that end.
 //
 // WriteHeader with an informational status and FlushError may be called from
-// other goroutines and touch nothing of it.
+// other goroutines, and touch nothing of it but the stream.
 type responseWriter struct {
 	*caddyhttp.ResponseWriterWrapper
 	attempt *attempt
@@ -30,14 +31,23 @@ type responseWriter struct {
 	status int
 
 	// watching says that the first output is still to come, and events that it
-	// is an event to look for rather than a byte
-	watching, events bool
-	scanner          eventScanner
+	// is an event to look for rather than a byte; broken that an error has come
+	// in its place
+	watching, events, broken bool
+	scanner                  eventScanner
+
+	// stream is the placement whose response it is, nil for one that begins
+	// with an error
+	stream atomic.Pointer[placed]
 
 	// tailing says that the end of the body is kept, and tail is what there is
 	// of it, nil before the first byte
 	tailing bool
 	tail    *tail
+
+	// id looks for the id of the response, nil where that is not wanted or was
+	// found
+	id *idScanner
 
 	// writeFailed says that the client could not be written to
 	writeFailed bool
@@ -75,7 +85,9 @@ func (w *responseWriter) begin(status int) {
 		return
 	case status >= 400:
 		return
-	case status == http.StatusSwitchingProtocols:
+	}
+	w.stream.Store(w.attempt.current)
+	if status == http.StatusSwitchingProtocols {
 		w.attempt.output()
 		return
 	}
@@ -85,6 +97,7 @@ func (w *responseWriter) begin(status int) {
 		mediaType, _, err := mime.ParseMediaType(header.Get("Content-Type"))
 		w.events = err == nil && mediaType == "text/event-stream"
 		w.tailing = w.attempt.tellsUsage(status)
+		w.keepsResponse(status)
 	}
 }
 
@@ -93,18 +106,57 @@ func (w *responseWriter) Write(p []byte) (int, error) {
 	if w.status == 0 {
 		w.WriteHeader(http.StatusOK)
 	}
-	if w.watching && len(p) > 0 && (!w.events || w.scanner.scan(p)) {
-		w.watching = false
-		w.attempt.output()
+	if w.watching && len(p) > 0 {
+		w.look(p)
 	}
-	w.attempt.progress()
+	if w.id != nil {
+		w.readID(p)
+	}
+	stream := w.stream.Load()
+	if !w.watching {
+		// before, an engine that hangs sends as much
+		stream.progress()
+	}
+	stream.blocked(true)
 	n, err := w.ResponseWriterWrapper.Write(p)
+	stream.blocked(false)
 	if err != nil {
 		w.writeFailed = true
 	} else if w.tailing {
 		w.keep(p)
 	}
 	return n, err
+}
+
+// look looks for the first output.
+func (w *responseWriter) look(p []byte) {
+	seen := sightOutput
+	if w.events {
+		seen = w.scanner.scan(p)
+	}
+	switch seen {
+	case sightNothing:
+	case sightOutput:
+		w.watching = false
+		w.attempt.output()
+	case sightError:
+		w.fail()
+	}
+}
+
+// fail notes that an error has come in place of the response. Its status is
+// written, but it has failed all the same.
+func (w *responseWriter) fail() {
+	w.watching, w.broken = false, true
+	w.stream.Store(nil)
+	w.attempt.fail(fleet.CauseError, w.scanner.fault.result())
+}
+
+// end notes that nothing more is to come.
+func (w *responseWriter) end() {
+	if w.watching && w.scanner.failing {
+		w.fail()
+	}
 }
 
 // ReadFrom implements io.ReaderFrom. It copies through Write what has to be
@@ -115,7 +167,7 @@ func (w *responseWriter) ReadFrom(r io.Reader) (int64, error) {
 	}
 	var total int64
 	var buf []byte
-	for w.watching || w.tailing {
+	for w.watching || w.tailing || w.id != nil {
 		if buf == nil {
 			buf = make([]byte, 4096)
 		}
@@ -140,6 +192,9 @@ func (w *responseWriter) ReadFrom(r io.Reader) (int64, error) {
 
 // FlushError flushes what was written, see http.ResponseController.
 func (w *responseWriter) FlushError() error {
+	stream := w.stream.Load()
+	stream.blocked(true)
+	defer stream.blocked(false)
 	return http.NewResponseController(w.ResponseWriterWrapper.ResponseWriter).Flush()
 }
 

@@ -42,7 +42,9 @@ func (f *Fleet) noteService(model string, u *upstream, now time.Time) {
 	}
 }
 
-// blame notes a failed dispatch to p's upstream. The caller holds the lock.
+// blame notes a failed dispatch to p's upstream. One without a prompt keeps its
+// load and says nothing of the engine, whose other answers are not counted
+// either. The caller holds the lock.
 func (f *Fleet) blame(p *Placement, b Blame, now time.Time) {
 	u := p.upstream
 	switch b {
@@ -60,8 +62,10 @@ func (f *Fleet) blame(p *Placement, b Blame, now time.Time) {
 	case BlameFailure:
 	}
 	f.ledger.Failed(u.counters, now)
-	good, bad := f.outcomes(u, now)
-	u.health.fail(good, bad, now)
+	if p.request.Prefills {
+		good, bad := f.outcomes(u, now)
+		u.health.fail(good, bad, p.reservation.Started(), now)
+	}
 }
 
 // outcomes adds up what dispatches to the other upstreams came to lately. The
@@ -69,8 +73,8 @@ func (f *Fleet) blame(p *Placement, b Blame, now time.Time) {
 func (f *Fleet) outcomes(except *upstream, now time.Time) (good, bad float64) {
 	for _, u := range f.upstreams {
 		if u != except {
-			good += u.health.good.at(now)
-			bad += u.health.bad.at(now)
+			g, b := u.health.record.at(now)
+			good, bad = good+g, bad+b
 		}
 	}
 	return good, bad

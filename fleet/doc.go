@@ -10,9 +10,13 @@
 // each decision sees every earlier one. No method holds the lock across
 // anything but arithmetic and map accesses.
 //
+// Where a policy limits what upstreams hold, [Fleet.Place] may find no room. Such
+// a request waits in [Fleet.Wait] without the lock, and is placed by whoever
+// makes room: each step that may do so ends by placing those that fit.
+//
 // A fleet outlives configurations. It holds no configuration of its own:
 // weights and bounds come in as [Options] with every placement.
 //
-// The package takes the time as an argument and knows neither Caddy nor HTTP;
-// the laboratory in bench drives it in virtual time.
+// The package takes the time as an argument, but for [Fleet.Wait], and knows
+// neither Caddy nor HTTP; the laboratory in bench drives it in virtual time.
 package fleet

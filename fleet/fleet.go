@@ -29,6 +29,7 @@ type Fleet struct {
 	ledger    *picker.Ledger
 	upstreams map[string]*upstream
 	sessions  sessions.Table
+	responses responses
 	lastOwner prefixes.Owner
 	swept     time.Time
 	scratch   []picker.Candidate
@@ -44,6 +45,9 @@ type Fleet struct {
 	// they were last served
 	estimates map[string]*engines.Estimate
 	services  map[string]service
+
+	// queue is who waits for room
+	queue queue
 
 	// served adds up the tokens of the silent reservations that were let go in
 	// the step under way
@@ -68,16 +72,27 @@ type upstream struct {
 
 	// health is how dispatches have ended. streams is how many responses are to
 	// come or under way that show their progress, streaming since when there
-	// was any, and progress when something came of one last, in nanoseconds of
-	// Unix time; it is not guarded by the lock
-	health    health
-	streams   int
-	streaming time.Time
-	progress  atomic.Int64
+	// was any, and lastStream when the last of them was placed
+	health                health
+	streams               int
+	streaming, lastStream time.Time
+
+	// not guarded by the lock: progress is when something came of a response
+	// last, in nanoseconds of Unix time, and blocked how many streams wait for
+	// their clients to read
+	progress atomic.Int64
+	blocked  atomic.Int32
 
 	// scale is how many tokens a block's estimate of one token stands for, on
 	// average of what was recorded lately
 	scale float64
+
+	// prompts is how many requests with a prompt are in flight. awaited is how
+	// many requests wait for this upstream though others have room, and with how
+	// many tokens; claimed is the last walk through the line in which a request
+	// waited that goes before those behind it
+	prompts, awaited, awaitedTokens int
+	claimed                         uint64
 
 	// drained says that an operator wants nothing new placed here
 	drained bool
@@ -96,6 +111,7 @@ func New(random func() uint64) *Fleet {
 	f := &Fleet{
 		ledger:    picker.NewLedger(random),
 		upstreams: make(map[string]*upstream),
+		queue:     queue{walk: 1},
 	}
 	f.onInferred = f.inferred
 	f.onExpired = func(r *picker.Reservation) { f.released(r, CauseExpired) }

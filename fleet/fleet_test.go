@@ -323,7 +323,7 @@ func TestConcurrently(t *testing.T) {
 				req := Request{
 					Session: sessions.Key(r.IntN(12)), Tokens: tokens,
 					Blocks:   text(uint64(r.IntN(3)), tokens/2, uint64(r.IntN(5)), tokens-tokens/2),
-					Prefills: r.IntN(8) > 0, Silent: r.IntN(3) == 0,
+					Prefills: r.IntN(8) > 0, Silent: r.IntN(3) == 0, Watched: r.IntN(2) == 0,
 					Model: string(rune('a' + r.IntN(3))), TextBytes: 4 * tokens, Learns: r.IntN(2) == 0,
 					Tried: pool.Names()[:r.IntN(3)],
 				}
@@ -335,14 +335,14 @@ func TestConcurrently(t *testing.T) {
 				}
 				var ending sync.WaitGroup
 				for range r.IntN(5) {
-					what, cause := r.IntN(9), Cause(r.IntN(Causes))
+					what, cause, blame := r.IntN(10), Cause(r.IntN(Causes)), Blame(r.IntN(4))
 					name, n := pool.Names()[r.IntN(upstreams)], float64(r.IntN(100))
 					ending.Go(func() {
 						switch what {
 						case 0:
 							p.FirstOutput(now())
 						case 1:
-							p.Fail(cause, BlameFailure, now())
+							p.Fail(cause, blame, now())
 						case 2:
 							p.End(cause, now())
 						case 3:
@@ -362,6 +362,10 @@ func TestConcurrently(t *testing.T) {
 							b.Drain(name, n < 50)
 						case 8:
 							b.ServedModels(now())
+						case 9:
+							p.Progress(now())
+							p.Blocked(true)
+							p.Blocked(false)
 						}
 					})
 				}
@@ -386,6 +390,12 @@ func TestConcurrently(t *testing.T) {
 	}
 	if homes != v.Sessions || v.Sessions > b.options.Sessions.Max {
 		t.Errorf("%v sessions with %v homes at rest, want as many, at most %v", v.Sessions, homes, b.options.Sessions.Max)
+	}
+	for name, u := range b.upstreams {
+		if u.streams != 0 || u.blocked.Load() != 0 || u.health.trial != nil {
+			t.Errorf("%s has %v streams, %v of them blocked, and a trial %v at rest, want none",
+				name, u.streams, u.blocked.Load(), u.health.trial)
+		}
 	}
 	for s := range b.sessions.All() {
 		if s.Live() != 0 {

@@ -17,8 +17,10 @@ const (
 )
 
 const (
-	// outcomesFade is how fast outcomes are forgotten, by a factor of e.
-	outcomesFade = 10 * time.Second
+	// remembered is about how many outcomes an upstream is judged by, and
+	// outcomesFade how fast they are forgotten besides, by a factor of e.
+	remembered   = 6
+	outcomesFade = time.Minute
 
 	// fewFailures is how many recent failures are no reason to cool down, for
 	// a poisoned prompt makes one, and mostlyFails the share of failures that
@@ -36,37 +38,46 @@ const (
 // health is how dispatches to an upstream have ended lately. The zero value has
 // nothing against it.
 type health struct {
-	good, bad fading
+	record record
 
 	// pause is how long the last cool-down was, 0 once a dispatch has
 	// succeeded after it; it began at failed and ends at until
 	pause         time.Duration
 	failed, until time.Time
 
-	// trial is the one request that tells whether the upstream has recovered
-	trial *Placement
+	// trial is the one request that tells whether the upstream has recovered,
+	// which it has until trialEnds to do
+	trial     *Placement
+	trialEnds time.Time
 
 	// tried and answered are when a scraper has last asked the upstream, and
-	// when it has last had an answer
+	// when it has last had an answer; lost says that the last try had none
 	tried, answered time.Time
+	lost            bool
 
 	// refused is when the upstream last had no room, zero once a report has
 	// come
 	refused time.Time
 }
 
-// fail notes a failed dispatch, where those to the other upstreams came to good
-// and bad.
-func (h *health) fail(good, bad float64, now time.Time) {
-	h.bad.add(now)
+// fail notes a failed dispatch that was placed then, where those to the other
+// upstreams came to good and bad.
+func (h *health) fail(good, bad float64, placed, now time.Time) {
+	h.record.add(0, 1, now)
 	if now.Before(h.until) {
 		return
 	}
-	if h.pause == 0 {
-		mine, theirs := share(h.bad.at(now), h.good.at(now)), share(bad, good)
-		if h.bad.at(now) < fewFailures || mine < mostlyFails || theirs > mine/2 {
-			return
-		}
+	if h.pause != 0 && !placed.After(h.failed) {
+		// it is part of what the upstream has cooled down for
+		return
+	}
+	myGood, myBad := h.record.at(now)
+	mine, theirs := share(myBad, myGood), share(bad, good)
+	if theirs > mine/2 {
+		return
+	}
+	if h.pause == 0 && (myBad < fewFailures || mine < mostlyFails) {
+		return
 	}
 	h.cool(now)
 }
@@ -80,7 +91,7 @@ func (h *health) cool(now time.Time) {
 
 // succeed notes that a request which was placed then has shown output.
 func (h *health) succeed(placed, now time.Time) {
-	h.good.add(now)
+	h.record.add(1, 0, now)
 	if h.pause != 0 && placed.After(h.failed) {
 		h.pause, h.until, h.trial = 0, time.Time{}, nil
 	}
@@ -89,22 +100,26 @@ func (h *health) succeed(placed, now time.Time) {
 // cooling reports that the upstream is to be chosen last. After the pause it
 // stays so until a scraper has had an answer, if one is at work, but no longer
 // than another long pause, for what scrapers ask may fail by itself; and then
-// for all but one request, until that one has succeeded.
+// for all but one request, until that one has succeeded or takes too long.
 func (h *health) cooling(now time.Time) bool {
 	switch {
 	case h.pause == 0:
 		return false
-	case now.Before(h.until), h.trial != nil:
+	case now.Before(h.until), h.tries(now):
 		return true
 	}
 	probed := now.Sub(h.tried) < probedFor
 	return probed && !h.answered.After(h.failed) && now.Sub(h.until) < mostPause
 }
 
-// take makes p the trial of an upstream that has cooled down.
-func (h *health) take(p *Placement) {
-	if h.pause != 0 && h.trial == nil {
-		h.trial = p
+// tries reports that a trial is under way.
+func (h *health) tries(now time.Time) bool { return h.trial != nil && now.Before(h.trialEnds) }
+
+// take makes p the trial of an upstream that has cooled down. One that shows
+// nothing for the time given makes room for another.
+func (h *health) take(p *Placement, within time.Duration, now time.Time) {
+	if h.pause != 0 && !h.tries(now) {
+		h.trial, h.trialEnds = p, now.Add(within)
 	}
 }
 
@@ -116,11 +131,15 @@ func (h *health) leave(p *Placement) {
 }
 
 // probe notes that a scraper has asked the upstream, with or without an answer.
+// One that answers again has come back, and its pause is over.
 func (h *health) probe(ok bool, now time.Time) {
-	h.tried = now
 	if ok {
 		h.answered = now
+		if h.lost && now.Before(h.until) {
+			h.until = now
+		}
 	}
+	h.tried, h.lost = now, !ok
 }
 
 // refuse notes that the upstream had no room.
@@ -139,14 +158,21 @@ func share(bad, good float64) float64 {
 	return bad / (bad + good)
 }
 
-// fading is a count in which the past fades.
-type fading struct {
-	amount float64
-	noted  time.Time
+// record is what dispatches came to. Every outcome takes weight from those
+// before it, so that one that breaks is found after a few failures however busy
+// it has been, and time does the same where there is little traffic.
+type record struct {
+	good, bad float64
+	noted     time.Time
 }
 
-func (f *fading) at(now time.Time) float64 {
-	return f.amount * math.Exp(-max(now.Sub(f.noted).Seconds(), 0)/outcomesFade.Seconds())
+func (r *record) at(now time.Time) (good, bad float64) {
+	fade := math.Exp(-max(now.Sub(r.noted).Seconds(), 0) / outcomesFade.Seconds())
+	return r.good * fade, r.bad * fade
 }
 
-func (f *fading) add(now time.Time) { f.amount, f.noted = f.at(now)+1, now }
+func (r *record) add(good, bad float64, now time.Time) {
+	const keep = 1 - 1.0/remembered
+	wasGood, wasBad := r.at(now)
+	r.good, r.bad, r.noted = keep*wasGood+good, keep*wasBad+bad, now
+}

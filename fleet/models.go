@@ -57,7 +57,7 @@ func (f *Fleet) ObserveModels(name string, models []engines.Model, now time.Time
 		byID[m.ID] = m
 	}
 	f.mu.Lock()
-	defer f.mu.Unlock()
+	defer f.done(now)
 	if u, ok := f.upstreams[name]; ok {
 		u.models = modelList{byID: byID, expires: now.Add(valid)}
 	}

@@ -12,9 +12,11 @@ import (
 
 // Place chooses the upstream with the lowest cost among those of pool that
 // usable names by their position, or the session's home while that does not
-// cost more than stickiness over the best. It reserves the request there in
+// cost more than stickiness over the best, or whichever keeps the response that
+// the request refers to. It reserves the request there in
 // the same step and makes p its record; p must be new or ended. It returns the
-// position in the pool, -1 where usable is empty.
+// position in the pool, -1 where usable is empty, and [NoRoom] where the request
+// has to wait, see [Fleet.Wait].
 //
 // Place allocates only for what it has to remember: a session, blocks and a
 // list of upstreams that it has not seen before.
@@ -23,15 +25,28 @@ func (f *Fleet) Place(p *Placement, req *Request, pool *Pool, usable []int, o *O
 		return -1
 	}
 	f.mu.Lock()
-	defer f.mu.Unlock()
+	defer f.done(now)
+	if f.queue.len > 0 && o.Queue.limits(req) {
+		return NoRoom
+	}
+	return f.place(p, req, pool, usable, o, now)
+}
+
+// place does the work of [Fleet.Place], whoever waits. The caller holds the lock.
+func (f *Fleet) place(p *Placement, req *Request, pool *Pool, usable []int, o *Options, now time.Time) int {
 	f.resolve(pool)
 	for _, at := range usable {
 		u := pool.upstreams[at]
 		u.seen, u.unlisted = now, false
 	}
 	*p = Placement{fleet: f, request: *req}
+	strangers := 0
 	if req.Prefills && req.Session != 0 {
-		p.attend(f.sessions.Begin(req.Session, now, o.Sessions), o.PrefixIndex)
+		s := f.sessions.Begin(req.Session, now, o.Sessions)
+		if s != nil {
+			strangers = s.Strangers
+		}
+		p.attend(s, o.PrefixIndex)
 	}
 	home := ""
 	if p.session != nil {
@@ -39,13 +54,39 @@ func (f *Fleet) Place(p *Placement, req *Request, pool *Pool, usable []int, o *O
 	}
 	p.scale = f.scaleOf(req)
 	positions := f.stand(req, home, pool, usable, o, now)
+	keeper := f.keeper(req, pool, usable)
+	if keeper >= 0 {
+		positions = append(positions[:0], keeper)
+	}
 	candidates := f.candidates(p, pool, positions, o, now)
 	f.sweep(now)
 	o.Score(candidates, now)
+	limited := o.Queue.limits(req)
+	if limited {
+		f.limit(p, candidates, positions, pool, o)
+	}
 	chosen := p.decide(candidates, o)
+	if keeper >= 0 {
+		p.reason = ReasonPinned
+	}
 	u := pool.upstreams[positions[chosen]]
+	if limited && !f.hasRoom(u, candidates[chosen].Uncached, o) {
+		f.withdraw(p, strangers, now)
+		return NoRoom
+	}
 	f.commit(p, u, &candidates[chosen], o, now)
 	return positions[chosen]
+}
+
+// withdraw makes nothing of a placement that finds no room: the session, whose
+// count of strangers was this before, is not to know of it. The caller holds the
+// lock.
+func (f *Fleet) withdraw(p *Placement, strangers int, now time.Time) {
+	if s := p.named; s != nil {
+		s.Strangers = strangers
+		f.sessions.End(s, now)
+	}
+	*p = Placement{}
 }
 
 // attend makes the request a turn of s. One whose prompt is none of the
@@ -68,7 +109,7 @@ func (p *Placement) attend(s *sessions.Session, indexed bool) {
 		// nothing that another one could extend
 		turn = len(r.Blocks) > 0 && s.Live() == 1
 	default:
-		turn = !indexed || !known || len(r.Blocks) == 0 || s.Line.Continues(r.Head, r.Blocks)
+		turn = !indexed || !known || r.Continues || len(r.Blocks) == 0 || s.Line.Continues(r.Head, r.Blocks)
 	}
 	if !turn && !r.Shared {
 		s.Strangers++
@@ -165,7 +206,7 @@ func (p *Placement) decide(candidates []picker.Candidate, o *Options) int {
 			if candidates[i].Upstream.Name() != s.Home() {
 				continue
 			}
-			if candidates[i].Cost-candidates[best].Cost <= o.Stickiness {
+			if p.request.Continues || candidates[i].Cost-candidates[best].Cost <= o.Stickiness {
 				p.reason = ReasonPinned
 				return i
 			}
@@ -186,11 +227,12 @@ func (f *Fleet) commit(p *Placement, u *upstream, c *picker.Candidate, o *Option
 	if !p.request.Prefills {
 		return
 	}
-	u.health.take(p)
+	u.health.take(p, u.allowance(u.counters.Prefill()), now)
 	if p.request.streams() {
 		u.beginStream(now)
 	}
 	p.cached = c.Cached
+	u.prompts++
 	u.meter.Begin(u.counters.Waiting(), now)
 	u.totals.Placements[p.reason]++
 	u.totals.PromptTokens += uint64(p.PromptTokens())

@@ -62,7 +62,7 @@ func (p *Placement) FirstOutput(now time.Time) bool {
 		return false
 	}
 	f.mu.Lock()
-	defer f.mu.Unlock()
+	defer f.done(now)
 	if p.failed || !p.reservation.Open() {
 		return false
 	}
@@ -96,7 +96,7 @@ func (p *Placement) Fail(c Cause, blame Blame, now time.Time) {
 		return
 	}
 	f.mu.Lock()
-	defer f.mu.Unlock()
+	defer f.done(now)
 	p.fail(c, blame, now)
 }
 
@@ -110,7 +110,7 @@ func (p *Placement) End(c Cause, now time.Time) {
 		return
 	}
 	f.mu.Lock()
-	defer f.mu.Unlock()
+	defer f.done(now)
 	if !p.reservation.Open() {
 		return
 	}
@@ -126,6 +126,9 @@ func (p *Placement) End(c Cause, now time.Time) {
 	if f.ledger.Close(&p.reservation) {
 		p.upstream.totals.Releases[c]++
 		p.upstream.meter.Spoil(p.upstream.counters.Waiting(), now)
+	}
+	if p.request.Prefills {
+		p.upstream.prompts--
 	}
 	p.upstream.health.leave(p)
 	if p.request.streams() {

@@ -15,7 +15,7 @@ import (
 // passed over.
 func (f *Fleet) Observe(name string, r engines.Report, now time.Time, valid time.Duration) {
 	f.mu.Lock()
-	defer f.mu.Unlock()
+	defer f.done(now)
 	u, ok := f.upstreams[name]
 	if !ok {
 		return
@@ -40,7 +40,7 @@ func (f *Fleet) ScrapeFailed(name string) {
 // tried with a request again once it has.
 func (f *Fleet) Probed(name string, answered bool, now time.Time) {
 	f.mu.Lock()
-	defer f.mu.Unlock()
+	defer f.done(now)
 	if u, ok := f.upstreams[name]; ok {
 		u.health.probe(answered, now)
 	}

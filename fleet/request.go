@@ -42,6 +42,9 @@ type Options struct {
 	// Models says what to do with upstreams that do not list the model.
 	Models Models
 
+	// Queue limits what upstreams hold, and says who may wait for room.
+	Queue Queue
+
 	// EqualSpeed ignores how fast the upstreams were measured to prefill. The
 	// laboratory compares with it.
 	EqualSpeed bool
@@ -66,6 +69,15 @@ type Request struct {
 	// that of a user or an application does. It then binds only a prompt that
 	// extends the session's.
 	Shared bool
+
+	// Continues says that the prompt goes on with a response that its upstream
+	// keeps. No other one can answer, and what it adds tells nothing of the
+	// conversation.
+	Continues bool
+
+	// Response names the response that the request continues or asks for, 0 for
+	// none. It goes to the upstream that keeps it, whatever that costs.
+	Response ResponseKey
 
 	// Model is the model that the request asks for, "" where it names none.
 	Model string
@@ -116,7 +128,8 @@ type Reason uint8
 const (
 	// ReasonNew is the first request of a session.
 	ReasonNew Reason = iota
-	// ReasonPinned stayed at the session's home.
+	// ReasonPinned stayed at the session's home, or went to the upstream that
+	// keeps the response it continues.
 	ReasonPinned
 	// ReasonMovedPressure left a home that cost too much more than the best.
 	ReasonMovedPressure

@@ -102,3 +102,26 @@ func TestSessionIsBoundAgain(t *testing.T) {
 		t.Errorf("reason without the index = %v, want pinned", p.Reason())
 	}
 }
+
+// What goes on with a response that its upstream keeps has a prompt of its own,
+// which continues nothing, and nowhere else to go.
+func TestContinuedResponseStaysAtHome(t *testing.T) {
+	part := func(i int) Request {
+		return Request{Session: 7, Tokens: 2048, Blocks: text(0, 0, uint64(i+1), 2048), Prefills: true, Continues: i > 0}
+	}
+	b := newBed(3)
+	home := b.serve(part(0))
+	for i := range 5 {
+		if at := b.serve(part(i + 1)); at != home {
+			t.Fatalf("request %d placed at %d, want %d", i+1, at, home)
+		}
+	}
+	b.options.Stickiness = 0
+	_, other := b.place(prompt(200_000, text(0, 0, 99, 200_000)))
+	for other != home {
+		_, other = b.place(prompt(200_000, text(0, 0, uint64(other)+100, 200_000)))
+	}
+	if p, at := b.place(part(9)); at != home || p.Reason() != ReasonPinned {
+		t.Errorf("placed at %d, %v, want %d while that is busy, pinned", at, p.Reason(), home)
+	}
+}

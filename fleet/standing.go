@@ -107,17 +107,20 @@ func (f *Fleet) stand(req *Request, home string, pool *Pool, usable []int, o *Op
 			silent++
 		}
 	}
-	best, failing := tried|foreign, 0
+	best, failing, able := tried|foreign, 0, 0
 	f.standings = f.standings[:0]
 	for _, at := range usable {
 		s := pool.upstreams[at].standing(req, o, silent < len(usable), now)
 		f.standings = append(f.standings, s)
 		best = min(best, s)
+		if s <= suspect {
+			able++
+		}
 		if s == cooling {
 			failing++
 		}
 	}
-	if 2*failing > len(usable) {
+	if 2*failing > able {
 		// what most of them suffer from is none of their faults
 		best = fit
 		for i, s := range f.standings {
@@ -144,6 +147,7 @@ func (f *Fleet) Drain(name string, on bool) bool {
 	u, ok := f.upstreams[name]
 	if ok {
 		u.drained = on
+		f.glance()
 	}
 	return ok
 }

@@ -21,6 +21,13 @@ type View struct {
 	// Sessions is how many sessions the fleet remembers.
 	Sessions int
 
+	// QueueWaiting is how many requests wait for room, by [Class].
+	// QueueRejected counts by [Refusal] those that waited or were to wait and
+	// were not placed, and QueueWait how long those waited that were.
+	QueueWaiting  [classes]int
+	QueueRejected [refusals]uint64
+	QueueWait     Histogram
+
 	// Upstreams are those that a configuration lists, that a placement could
 	// have chosen within the last minute and since one has listed them, that
 	// are drained, or that have anything in flight, by name.
@@ -75,8 +82,13 @@ type UpstreamView struct {
 func (f *Fleet) View(now time.Time) View {
 	f.mu.Lock()
 	v := View{
-		Sessions:  f.sessions.Len(),
-		Upstreams: make([]UpstreamView, 0, len(f.upstreams)),
+		Sessions:      f.sessions.Len(),
+		QueueRejected: f.queue.refused,
+		QueueWait:     f.queue.wait,
+		Upstreams:     make([]UpstreamView, 0, len(f.upstreams)),
+	}
+	for class := range f.queue.lines {
+		v.QueueWaiting[class] = f.queue.lines[class].len()
 	}
 	rates := f.rates()
 	silent := 0

@@ -5,12 +5,15 @@ package integration
 
 import (
 	"cmp"
+	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -22,6 +25,21 @@ import (
 	_ "github.com/caddy-llm/loadaware"
 )
 
+// adminClient talks to admin endpoints. One that Caddy has just replaced may take
+// one more connection from the listener that both share, and reset it: nothing
+// was sent by then, so it is dialled again.
+var adminClient = &http.Client{Transport: &http.Transport{
+	DialContext: func(ctx context.Context, network, address string) (conn net.Conn, err error) {
+		for range 100 {
+			conn, err = new(net.Dialer).DialContext(ctx, network, address)
+			if !errors.Is(err, syscall.ECONNRESET) {
+				break
+			}
+		}
+		return conn, err
+	},
+}}
+
 // server is a running Caddy.
 type server struct {
 	t     testing.TB
@@ -32,6 +50,9 @@ type server struct {
 
 	// dead is an address that nobody listens on: {dead} in a Caddyfile
 	dead string
+
+	// storage is the directory of what Caddy stores
+	storage string
 
 	// log is where Caddy logs to, discard if it is empty
 	log string
@@ -46,10 +67,12 @@ func start(t testing.TB, caddyfile string) *server {
 	return s
 }
 
-// newServer is a Caddy that does not run yet.
+// newServer is a Caddy that does not run yet. Its storage is empty, and the
+// test's own.
 func newServer(t testing.TB) *server {
 	t.Helper()
-	s := &server{t: t}
+	s := &server{t: t, storage: t.TempDir()}
+	caddy.DefaultStorage.Path = s.storage
 	free := freeAddresses(t, len(s.sites)+2)
 	s.admin, s.dead = free[0], free[1]
 	copy(s.sites[:], free[2:])
@@ -100,6 +123,7 @@ func (s *server) caddyfile(body string) string {
 	grace_period 100ms
 	skip_install_trust
 	metrics
+	storage file_system %q
 	log {
 		output %s
 	}
@@ -107,7 +131,7 @@ func (s *server) caddyfile(body string) string {
 		protocols h1 h2 h2c
 	}
 }
-`, s.admin, cmp.Or(s.log, "discard"))
+`, s.admin, s.storage, cmp.Or(s.log, "discard"))
 	for i, site := range s.sites {
 		body = strings.ReplaceAll(body, fmt.Sprintf("{site%d}", i), "http://"+site)
 	}
@@ -146,7 +170,7 @@ func (s *server) post(contentType, config string, header ...string) error {
 	for i := 0; i+1 < len(header); i += 2 {
 		r.Header.Set(header[i], header[i+1])
 	}
-	res, err := http.DefaultClient.Do(r)
+	res, err := adminClient.Do(r)
 	if err != nil {
 		s.t.Fatal(err)
 	}
@@ -171,7 +195,7 @@ func (s *server) ask(method, path string) (int, string) {
 	if err != nil {
 		s.t.Fatal(err)
 	}
-	res, err := http.DefaultClient.Do(r)
+	res, err := adminClient.Do(r)
 	if err != nil {
 		s.t.Fatal(err)
 	}
@@ -188,6 +212,9 @@ type fleetStatus struct {
 	Name      string
 	Sessions  int
 	Upstreams []upstreamStatus
+
+	QueueWaiting  map[string]int `json:"queue_waiting"`
+	QueueRejected map[string]int `json:"queue_rejected"`
 }
 
 type upstreamStatus struct {

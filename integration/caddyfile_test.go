@@ -58,6 +58,13 @@ var metricsOptions = []option{
 	{name: "header", good: "Authorization {env.KEY}", bad: []string{"Authorization", `"" x`}, repeats: true},
 }
 
+var queueOptions = []option{
+	{name: "max_prefill_tokens", good: "100000", bad: []string{"0", "-1", "x", "1.5", "99999999999999999999", `""`}},
+	{name: "max_waiting", good: "10", bad: []string{"0", "-1", "x", "1.5", "99999999999999999999", `""`}},
+	{name: "max_wait", good: "10s", bad: []string{"0", "0s", "-1s", "x", "5", `""`}},
+	{name: "priority_header", good: "X-Class", bad: []string{`""`}},
+}
+
 // grammar is a directive or policy: what comes before its options and after.
 type grammar struct {
 	name, before, after string
@@ -70,6 +77,10 @@ var grammars = []grammar{
 	{
 		"metrics", ":80 {\n\treverse_proxy a:1 {\n\t\tlb_policy llm_loadaware {\n\t\t\tmetrics /metrics%s {\n",
 		"\t\t\t}\n\t\t}\n\t}\n}\n", metricsOptions,
+	},
+	{
+		"queue", ":80 {\n\treverse_proxy a:1 {\n\t\tlb_policy llm_loadaware {\n\t\t\tqueue%s {\n",
+		"\t\t\t\tmax_requests 1\n\t\t\t}\n\t\t}\n\t}\n}\n", queueOptions,
 	},
 }
 
@@ -184,6 +195,23 @@ func TestBadMetrics(t *testing.T) {
 	}
 }
 
+// What is wrong with a queue as a whole.
+func TestBadQueue(t *testing.T) {
+	for _, test := range []struct{ name, text, names string }{
+		{"nothing", "queue", "queue"},
+		{"an empty block", "queue {\n}", "queue"},
+		{"no limit", "queue {\nmax_waiting 5\n}", "max_requests"},
+		{"off", "queue off", "queue"},
+		{"no requests at all", "queue {\nmax_requests 0\n}", "max_requests"},
+		{"twice", "queue {\nmax_requests 1\n}\nqueue {\nmax_requests 1\n}", "queue already specified"},
+		{"an option twice", "queue {\nmax_requests 1\nmax_requests 1\n}", "max_requests"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			refused(t, ":80 {\n\treverse_proxy a:1 {\n\t\tlb_policy llm_loadaware {\n"+test.text+"\n}\n}\n}\n", test.names, 4, 5, 6, 7)
+		})
+	}
+}
+
 func TestGoodCaddyfiles(t *testing.T) {
 	for _, test := range []struct{ name, caddyfile, routes string }{
 		{
@@ -249,6 +277,13 @@ func TestGoodCaddyfiles(t *testing.T) {
 				header x-one 1
 				header X-One 2
 			}
+			queue {
+				max_prefill_tokens 200000
+				max_requests 64
+				max_waiting 500
+				max_wait 1m
+				priority_header x-class
+			}
 		}
 		lb_try_interval 1s
 	}
@@ -295,6 +330,13 @@ func TestGoodCaddyfiles(t *testing.T) {
 								"timeout": 2000000000,
 								"port": 9,
 								"headers": {"Authorization": ["Bearer {env.KEY}"], "X-One": ["1", "2"]}
+							},
+							"queue": {
+								"max_prefill_tokens": 200000,
+								"max_requests": 64,
+								"max_waiting": 500,
+								"max_wait": 60000000000,
+								"priority_header": "x-class"
 							}
 						},
 						"try_interval": 1000000000

@@ -46,6 +46,7 @@ func TestFailureTeachesNothing(t *testing.T) {
 			io.WriteString(conn, eventStreamHeader)
 		}, ""},
 		{"failed retry elsewhere", fails(503), retryOn503},
+		{"error event", answerError, ""},
 	}
 	first, answer, question := words("first", 4000), words("answer", 50), words("question", 8000)
 	for _, index := range []struct{ name, option string }{{"index on", ""}, {"index off", "prefix_index off"}} {

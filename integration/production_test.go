@@ -14,18 +14,22 @@ import (
 // with other addresses.
 func production(t *testing.T, upstreams []*upstream) *server {
 	t.Helper()
+	return productionAt(t, addresses(upstreams))
+}
+
+// productionAt is production with the upstreams at these addresses.
+func productionAt(t *testing.T, addresses string) *server {
+	t.Helper()
 	text, err := os.ReadFile("../examples/production/Caddyfile")
 	if err != nil {
 		t.Fatal(err)
 	}
 	config := strings.Replace(string(text), "llm.example.com", "{site0}", 1)
-	for i, name := range []string{"vllm-0:8000", "vllm-1:8000", "vllm-2:8000"} {
-		if !strings.Contains(config, name) {
-			t.Fatalf("the config has no upstream %s", name)
-		}
-		config = strings.Replace(config, name, upstreams[i].address(), 1)
+	const shipped = "vllm-0:8000 vllm-1:8000 vllm-2:8000"
+	if !strings.Contains(config, shipped) {
+		t.Fatalf("the config has no upstreams %s", shipped)
 	}
-	return start(t, config)
+	return start(t, strings.Replace(config, shipped, addresses, 1))
 }
 
 // What one upstream cannot do another one does, with the whole body; what is

@@ -385,11 +385,14 @@ func TestMetrics(t *testing.T) {
 		"cached_tokens_predicted_total":  "counter",
 		"cached_tokens_reported_total":   "counter",
 		"scrape_errors_total":            "counter",
+		"queue_waiting":                  "gauge",
+		"queue_rejected_total":           "counter",
+		"queue_wait_seconds":             "histogram",
 	}; !maps.Equal(types, want) {
 		t.Errorf("types = %v, want %v", types, want)
 	}
 	for name := range types {
-		if name == "first_output_seconds" || name == "placements_total" || name == "releases_total" || name == "upstream_state" {
+		if strings.HasPrefix(name, "queue_") || name == "first_output_seconds" || name == "placements_total" || name == "releases_total" || name == "upstream_state" {
 			continue
 		}
 		untouched := 0

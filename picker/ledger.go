@@ -125,6 +125,10 @@ func (l *Ledger) Close(r *Reservation) (held bool) {
 // Completed notes how long a request that ended well took.
 func (l *Ledger) Completed(took time.Duration) { l.durations.add(took) }
 
+// Typical is how long a request takes: the median of the last ones that ended
+// well, 0 while there was none.
+func (l *Ledger) Typical() time.Duration { return l.durations.median() }
+
 // Failed keeps the load of a failed request on u for the median request time
 // of the fleet, at least a second.
 func (l *Ledger) Failed(u *Upstream, now time.Time) {

@@ -50,6 +50,20 @@ func (u *Upstream) TakePeak() int {
 // Prefill is how many prefill tokens are reserved and not yet released.
 func (u *Upstream) Prefill() int { return u.prefill }
 
+// Ahead is how many tokens have to be computed before the next first output, as
+// far as is known: those of the oldest request that is to show one, and of what
+// was there before it. It is 0 where none is.
+func (u *Upstream) Ahead() int {
+	r := u.waiting.first
+	for r != nil && r.silent {
+		r = r.next
+	}
+	if r == nil {
+		return 0
+	}
+	return r.ahead
+}
+
 // Waiting is how many requests hold prefill tokens, which is to say have shown
 // no output yet.
 func (u *Upstream) Waiting() int { return u.waiting.len }

@@ -48,11 +48,17 @@ func (r *reader) batch(list raw) {
 // one, so that a conversation which grows keeps its blocks.
 func (r *reader) messages(list raw) {
 	for m := range list.elements() {
-		if !instructs(m.get("role").inner()) {
+		// sorted once for its role and its content: that is a pass over it
+		p := partOf(m)
+		if !instructs(p.role.inner()) {
 			r.endHead()
 		}
 		r.mark(markMessage)
-		r.node(m, 0)
+		if m.kind() == '{' {
+			r.object(&p, 0)
+		} else {
+			r.node(m, 0)
+		}
 	}
 }
 

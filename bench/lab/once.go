@@ -66,16 +66,24 @@ func mean(results []sim.Result) sim.Result {
 		sum.HitRate += r.HitRate / n
 		sum.Spread += r.Spread / n
 		sum.Moves += r.Moves / n
-		if r.Scene != nil {
-			if sum.Scene == nil {
-				sum.Scene = new(sim.Around)
-			}
-			sum.Scene.Before += r.Scene.Before / n
-			sum.Scene.First += r.Scene.First / n
-			sum.Scene.Second += r.Scene.Second / n
-			sum.Scene.Later += r.Scene.Later / n
-		}
+		sum.Scene = addAround(sum.Scene, r.Scene, n)
+		sum.Work = addAround(sum.Work, r.Work, n)
 	}
+	return sum
+}
+
+// addAround adds one of n runs to their mean.
+func addAround(sum, one *sim.Around, n float64) *sim.Around {
+	if one == nil {
+		return sum
+	}
+	if sum == nil {
+		sum = new(sim.Around)
+	}
+	sum.Before += one.Before / n
+	sum.First += one.First / n
+	sum.Second += one.Second / n
+	sum.Later += one.Later / n
 	return sum
 }
 

@@ -145,7 +145,7 @@ func (r *RuleReport) best(limit float64) *Point {
 func (r *Report) printPoints(w io.Writer) {
 	fmt.Fprintf(w, "rule\trate/s\trequests\tlost\tTTFT p50\tp90\tp95\tp99\tslow tok/s\thit\tspread\tmoves\t")
 	if r.Scene != sim.SceneNone {
-		fmt.Fprintf(w, "p95 before\t1st minute\t2nd\tlater\t")
+		fmt.Fprintf(w, "p95 before\t1st minute\t2nd\tlater\tcomputed/s before\t1st minute\t2nd\tlater\t")
 	}
 	fmt.Fprintln(w)
 	for _, rule := range r.Rules {
@@ -155,6 +155,9 @@ func (r *Report) printPoints(w io.Writer) {
 				m.TTFT.P50, m.TTFT.P90, m.TTFT.P95, m.TTFT.P99, m.SlowOutput, 100*m.HitRate, m.Spread, 100*m.Moves)
 			if a := m.Scene; a != nil {
 				fmt.Fprintf(w, "%.2f\t%.2f\t%.2f\t%.2f\t", a.Before, a.First, a.Second, a.Later)
+			}
+			if a := m.Work; a != nil {
+				fmt.Fprintf(w, "%.0f\t%.0f\t%.0f\t%.0f\t", a.Before, a.First, a.Second, a.Later)
 			}
 			fmt.Fprintln(w)
 		}

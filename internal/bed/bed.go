@@ -10,6 +10,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"os"
 	"strings"
 
 	"github.com/caddyserver/caddy/v2"
@@ -29,6 +30,10 @@ type Bed struct {
 
 	// Hosts are the servers.
 	Hosts []*vllmsim.Host
+
+	// storage is a directory of its own for what Caddy stores, so that no run
+	// knows of an earlier one
+	storage string
 }
 
 // Config writes a Caddyfile for a site, given as host:port, and the addresses
@@ -64,7 +69,11 @@ func (b *Bed) start(servers []vllmsim.ServerConfig, config Config) error {
 			return err
 		}
 	}
-	global := []string{"{", "admin " + b.Admin, "default_bind 127.0.0.1", "persist_config off", "grace_period 1s", "log {", "level ERROR", "}", "}", ""}
+	var err error
+	if b.storage, err = os.MkdirTemp("", "loadaware"); err != nil {
+		return fmt.Errorf("making storage: %w", err)
+	}
+	global := []string{"{", "admin " + b.Admin, "storage file_system `" + b.storage + "`", "default_bind 127.0.0.1", "persist_config off", "grace_period 1s", "log {", "level ERROR", "}", "}", ""}
 	adapted, _, err := caddyconfig.GetAdapter("caddyfile").Adapt(
 		[]byte(strings.Join(global, "\n")+config(b.Site, upstreams)), nil)
 	if err != nil {
@@ -85,7 +94,10 @@ func (b *Bed) Stop() error {
 	if err != nil {
 		return fmt.Errorf("stopping Caddy: %w", err)
 	}
-	return nil
+	if b.storage == "" {
+		return nil
+	}
+	return os.RemoveAll(b.storage)
 }
 
 func free(address string) bool {

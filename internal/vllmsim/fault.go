@@ -68,6 +68,9 @@ type Fault struct {
 	Request RequestFault `json:"request,omitempty"`
 	// Status is the status of FaultStatus. Default 503.
 	Status int `json:"status,omitempty"`
+	// RetryAfter is the Retry-After header of FaultStatus, in seconds. vLLM sends none; what stands between it and Caddy
+	// may. Default 0: no header.
+	RetryAfter int `json:"retry_after,omitempty"`
 	// AfterEvents is how many events of a stream FaultResetMidStream lets through. Default 0.
 	AfterEvents int `json:"after_events,omitempty"`
 	// DelayMillis is how long a spoiled request waits before anything happens. Default 0.

@@ -21,16 +21,18 @@ func TestStatusFaults(t *testing.T) {
 	for _, tc := range []struct {
 		fault  Fault
 		status int
+		after  string
 	}{
-		{Fault{Request: FaultStatus}, 503},
-		{Fault{Request: FaultStatus, Status: 500, DelayMillis: 1}, 500},
-		{Fault{Request: FaultStatus, Status: 429}, 429},
-		{Fault{}, 200},
+		{Fault{Request: FaultStatus}, 503, ""},
+		{Fault{Request: FaultStatus, Status: 500, DelayMillis: 1}, 500, ""},
+		{Fault{Request: FaultStatus, Status: 429, RetryAfter: 7}, 429, "7"},
+		{Fault{}, 200, ""},
 	} {
 		h.Server().SetFault(tc.fault)
 		for path, body := range promptEndpoints {
-			if resp := mustSend(t, h, http.MethodPost, path, body); resp.StatusCode != tc.status {
-				t.Errorf("%+v: POST %s = %d, want %d", tc.fault, path, resp.StatusCode, tc.status)
+			resp := mustSend(t, h, http.MethodPost, path, body)
+			if after := resp.Header.Get("Retry-After"); resp.StatusCode != tc.status || after != tc.after {
+				t.Errorf("%+v: POST %s = %d, Retry-After %q, want %d, %q", tc.fault, path, resp.StatusCode, after, tc.status, tc.after)
 			}
 		}
 		if resp := mustSend(t, h, http.MethodGet, "/health", ""); resp.StatusCode != 200 {

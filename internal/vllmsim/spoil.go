@@ -7,6 +7,7 @@ import (
 	"context"
 	"encoding/json"
 	"net/http"
+	"strconv"
 	"time"
 )
 
@@ -21,6 +22,9 @@ func (s *Server) spoil(w http.ResponseWriter, r *http.Request, f Fault) bool {
 		status := f.Status
 		if status == 0 {
 			status = http.StatusServiceUnavailable
+		}
+		if f.RetryAfter > 0 {
+			w.Header().Set("Retry-After", strconv.Itoa(f.RetryAfter))
 		}
 		writeError(w, r, &apiError{status: status, message: "The server is overloaded or not ready yet."})
 	case FaultHangBeforeHeaders:

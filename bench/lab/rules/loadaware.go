@@ -34,6 +34,7 @@ func (p *loadAware) Place(r *Request, now time.Duration, v View) int {
 		Blocks:   r.Blocks,
 		Prefills: true,
 		Silent:   r.Silent,
+		Watched:  true,
 	}, p.pool, p.untried(r, v), &p.config.Options, clock(now))
 }
 
@@ -52,7 +53,26 @@ func (p *loadAware) untried(r *Request, v View) []int {
 	return p.usable
 }
 
+// Keep implements Keeper.
+func (p *loadAware) Keep(now time.Duration) []byte {
+	// a snapshot can always be written
+	kept, _ := p.fleet.Snapshot(p.config.Options.Sessions, clock(now)).MarshalBinary()
+	return kept
+}
+
+// Take implements Keeper.
+func (p *loadAware) Take(kept []byte, now time.Duration) {
+	var s fleet.Snapshot
+	if err := s.UnmarshalBinary(kept); err != nil {
+		panic(err)
+	}
+	p.fleet.Restore(&s, p.config.Options.Sessions, clock(now))
+}
+
 func (p *loadAware) FirstOutput(r *Request, now time.Duration) { r.placement.FirstOutput(clock(now)) }
+
+// Progress implements Watcher.
+func (p *loadAware) Progress(r *Request, now time.Duration) { r.placement.Progress(clock(now)) }
 
 func (p *loadAware) End(r *Request, now time.Duration, o Outcome) {
 	r.placement.End([...]fleet.Cause{
@@ -61,3 +81,6 @@ func (p *loadAware) End(r *Request, now time.Duration, o Outcome) {
 		Left:   fleet.CauseCanceled,
 	}[o], clock(now))
 }
+
+// Interface guards
+var _ Keeper = (*loadAware)(nil)

@@ -32,6 +32,23 @@ type Rule interface {
 	End(r *Request, now time.Duration, o Outcome)
 }
 
+// Watcher is a rule that sees what comes of its requests.
+type Watcher interface {
+	// Progress tells that a placed request has shown more output. It is not
+	// called for silent requests.
+	Progress(r *Request, now time.Duration)
+}
+
+// Keeper is a rule that survives a restart of its router in part.
+type Keeper interface {
+	Rule
+
+	// Keep returns what the router has stored by now, and Take gives that to
+	// the rule of the next router.
+	Keep(now time.Duration) []byte
+	Take(kept []byte, now time.Duration)
+}
+
 // Outcome says how a placement ended.
 type Outcome int
 

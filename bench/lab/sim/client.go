@@ -126,6 +126,13 @@ func (r *run) show(a *attempt) {
 	}
 }
 
+// progress tells the rule of more output.
+func (r *run) progress(a *attempt) {
+	if w, ok := a.rule.(rules.Watcher); ok && !a.seen.Silent {
+		w.Progress(&a.seen, r.now)
+	}
+}
+
 // answered ends a request that has its whole answer.
 func (r *run) answered(a *attempt) {
 	delete(r.live, &a.request)

@@ -54,6 +54,11 @@ func (r *run) startStep(e *engine) {
 // finishStep shows what a step did and begins the next one.
 func (r *run) finishStep(e *engine) {
 	e.busy = false
+	for _, q := range e.result.Tokens {
+		if a := r.live[q]; a != nil {
+			r.progress(a)
+		}
+	}
 	for _, q := range e.result.First {
 		if a := r.live[q]; a != nil {
 			r.show(a)

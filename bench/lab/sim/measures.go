@@ -18,9 +18,13 @@ type measures struct {
 	turns, moves           int
 	ttft                   []float64 // seconds
 	speed                  []float64 // tokens per second of an answer
-	minutes                [4][]float64
+	minutes                [len(parts{})][]float64
 	computed               []int64 // by engine, when measuring began
 	overloaded             bool
+
+	// work is what the engines have computed from the run's beginning to that
+	// of each part, as far as the parts have begun
+	work [len(parts{})]int64
 }
 
 // fewTokens is the length of an answer under which its speed says nothing.
@@ -100,6 +104,26 @@ func (r *run) startMeasuring() {
 	for _, e := range r.engines {
 		r.measures.computed = append(r.measures.computed, e.Stats().PrefillTokens)
 	}
+}
+
+// parts are a value for the minute before a scene, the first and the second
+// minute after it, and the rest.
+type parts [4]float64
+
+// stageMeasures prepares to measure around a scene's moment.
+func (r *run) stageMeasures(half time.Duration) {
+	r.measures.half = half
+	for part := range r.measures.work {
+		r.at(half+time.Duration(part-1)*time.Minute, func() { r.measures.work[part] = r.work() })
+	}
+}
+
+// work is how many prompt tokens the engines have computed.
+func (r *run) work() (tokens int64) {
+	for _, e := range r.engines {
+		tokens += e.Stats().PrefillTokens
+	}
+	return tokens
 }
 
 // quantile returns the p-quantile of sorted values, 0 if there are none.

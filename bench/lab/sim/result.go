@@ -3,6 +3,8 @@
 
 package sim
 
+import "time"
+
 // Result is what a run has measured.
 type Result struct {
 	// Overloaded says that the run was ended because its queues only grew.
@@ -34,8 +36,11 @@ type Result struct {
 	// the turn before.
 	Moves float64 `json:"moves"`
 
-	// Scene is the TTFT around a scene's moment.
+	// Scene is the TTFT around a scene's moment, as its 95 % quantile in
+	// seconds, and Work how many prompt tokens the engines have computed per
+	// second there.
 	Scene *Around `json:"scene,omitempty"`
+	Work  *Around `json:"scene_computed_tokens_per_second,omitempty"`
 }
 
 // TTFT holds quantiles of the time to the first output, in seconds.
@@ -46,8 +51,8 @@ type TTFT struct {
 	P99 float64 `json:"p99"`
 }
 
-// Around is the TTFT's 95 % quantile in the minute before a moment, in the
-// first and in the second minute after it, and from then on, in seconds.
+// Around is a value for the minute before a moment, for the first and the second
+// minute after it, and from then on.
 type Around struct {
 	Before float64 `json:"before"`
 	First  float64 `json:"first_minute"`
@@ -75,13 +80,37 @@ func (r *run) result() Result {
 		Moves:      share(m.moves, m.turns),
 	}
 	if m.half > 0 {
-		var p [len(m.minutes)]float64
+		var p parts
 		for i := range p {
 			p[i] = quantile(sortedCopy(m.minutes[i]), 0.95)
 		}
-		result.Scene = &Around{Before: p[0], First: p[1], Second: p[2], Later: p[3]}
+		result.Scene, result.Work = p.around(), r.workAround().around()
 	}
 	return result
+}
+
+func (p *parts) around() *Around {
+	return &Around{Before: p[0], First: p[1], Second: p[2], Later: p[3]}
+}
+
+// workAround is how much the engines have computed per second in each part. A
+// run that was ended before has no work in what is left.
+func (r *run) workAround() *parts {
+	m := &r.measures
+	var p parts
+	for i := range p {
+		begin := m.half + time.Duration(i-1)*time.Minute
+		end, until := begin+time.Minute, r.work()
+		if i == len(p)-1 {
+			end = r.now
+		} else {
+			until = m.work[i+1]
+		}
+		if end > begin && r.now >= end {
+			p[i] = float64(until-m.work[i]) / (end - begin).Seconds()
+		}
+	}
+	return &p
 }
 
 // spread compares the prefill work of the engines since measuring began.

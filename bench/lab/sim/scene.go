@@ -3,7 +3,12 @@
 
 package sim
 
-import "fmt"
+import (
+	"fmt"
+	"time"
+
+	"github.com/caddy-llm/loadaware/bench/lab/rules"
+)
 
 // Scene is something that happens to a fleet half way through the measured
 // time, or at the start of the run. The zero value is nothing.
@@ -20,8 +25,9 @@ const (
 	// SceneHang stops the first engine half way: it takes requests and shows
 	// nothing.
 	SceneHang Scene = "hang"
-	// SceneRestart lets the router forget everything half way. What is in
-	// flight is served to its end by the router that placed it.
+	// SceneRestart kills the router half way, and starts another one that knows
+	// only what was stored half a minute before. What is in flight is served to
+	// its end by the router that placed it.
 	SceneRestart Scene = "restart"
 	// SceneSlow makes every step of the first engine take three times as long
 	// from the start of the run.
@@ -57,12 +63,34 @@ func (s Scene) stage(r *run) {
 	case SceneHang:
 		r.at(half, func() { first.hung = true })
 	case SceneRestart:
-		r.at(half, func() { r.rule = r.newRule() })
+		var kept []byte
+		r.at(half-storedBefore, func() { kept = r.keep() })
+		r.at(half, func() { r.restart(kept) })
 	case SceneSlow:
 		first.SetSlowdown(3)
 	}
 	if s != SceneNone {
-		r.measures.half = half
+		r.stageMeasures(half)
 	}
 	r.look()
+}
+
+// storedBefore is how old what a router has stored is when it is killed: it
+// stores every minute.
+const storedBefore = 30 * time.Second
+
+// keep returns what the router stores, nil where it stores nothing.
+func (r *run) keep() []byte {
+	if k, ok := r.rule.(rules.Keeper); ok {
+		return k.Keep(r.now)
+	}
+	return nil
+}
+
+// restart puts another router in the place of the one that there is.
+func (r *run) restart(kept []byte) {
+	r.rule = r.newRule()
+	if k, ok := r.rule.(rules.Keeper); ok {
+		k.Take(kept, r.now)
+	}
 }

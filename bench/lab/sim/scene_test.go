@@ -35,6 +35,7 @@ func TestScenes(t *testing.T) {
 		{SceneErrors, "round-robin", func(r Result) bool { return r.Lost == 0 }, "nothing lost: a retry goes to the next"},
 		{SceneErrors, rules.LoadAware, func(r Result) bool { return r.Lost == 0 }, "nothing lost"},
 		{SceneHang, "round-robin", func(r Result) bool { return r.Lost > r.Requests/12 }, "a quarter of half of the requests lost"},
+		{SceneHang, rules.LoadAware, func(r Result) bool { return r.Lost > 0 && r.Lost < r.Requests/100 }, "none lost but those before anyone could know, and trials"},
 		{SceneRestart, rules.LoadAware, func(r Result) bool { return r.Lost == 0 }, "nothing lost"},
 		{SceneSlow, "round-robin", func(r Result) bool { return r.TTFT.P95 > 2*calm.TTFT.P95 }, "long waits"},
 	}
@@ -44,6 +45,20 @@ func TestScenes(t *testing.T) {
 				t.Errorf("Run() = %+v with %+v, want %s", r, r.Scene, test.want)
 			}
 		})
+	}
+}
+
+// The next router knows where the caches are, so the engines compute no more
+// than before; one that knows nothing has them compute every conversation again.
+func TestRestartKeepsCaches(t *testing.T) {
+	work := func(rule string) *Around {
+		c := fleetOf(4)
+		c.Scene, c.Warmup, c.Duration = SceneRestart, 3*time.Minute, 6*time.Minute
+		return Run(c, agents(0.05), maker(rule, c)).Work
+	}
+	kept, lost := work(rules.LoadAware), work("sticky-tokens")
+	if kept.Before == 0 || lost.First < 2*lost.Before || kept.First > lost.First/2 {
+		t.Errorf("computed tokens per second = %+v, and %+v without what was stored; want far fewer in the first minute", kept, lost)
 	}
 }
 

@@ -1,0 +1,121 @@
+// SPDX-FileCopyrightText: The Caddy LLM authors
+// SPDX-License-Identifier: Apache-2.0
+
+// Command overhead measures what the load-aware policy and its handler cost
+// against least_conn: two sites of one Caddy, which runs in a process of its
+// own, in front of servers that answer at once.
+//
+//	go run ./bench/overhead
+//
+// Both sites take turns, many short ones, so that whatever else the machine does
+// hits both. Ratios and differences are medians over the rounds. The most robust
+// figures are the CPU time and the allocations of the Caddy process for each
+// request; the client and the servers share the machine with it, and requests
+// per second and latencies are also theirs.
+//
+// No two prompts are alike, so nothing that the policy remembers of them helps.
+// The cost of nothing at all, which is the noise, is measured by
+//
+//	go run ./bench/overhead -policy least_conn
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/signal"
+	"time"
+)
+
+// settings are the flags.
+type settings struct {
+	policies   [2]string
+	clients    int
+	turn       time.Duration
+	rounds     int
+	streams    int
+	transfer   int64
+	memory     int
+	timeout    time.Duration
+	cpuProfile string
+	json       string
+}
+
+func main() {
+	var err error
+	if isCaddy(os.Args) {
+		err = serveCaddy(os.Args[2:])
+	} else {
+		err = measure(os.Args[1:])
+	}
+	if err != nil && !errors.Is(err, flag.ErrHelp) {
+		fmt.Fprintln(os.Stderr, "overhead:", err)
+		os.Exit(1)
+	}
+}
+
+func measure(args []string) error {
+	s, err := parse(args)
+	if err != nil {
+		return err
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	defer stop()
+	ctx, cancel := context.WithTimeout(ctx, s.timeout)
+	defer cancel()
+	r, err := run(ctx, s)
+	if err != nil {
+		return err
+	}
+	if err := r.print(os.Stdout); err != nil || s.json == "" {
+		return err
+	}
+	text, err := json.MarshalIndent(r, "", "\t")
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(s.json, append(text, '\n'), 0o644)
+}
+
+func parse(args []string) (settings, error) {
+	var s settings
+	flags := flag.NewFlagSet("overhead", flag.ContinueOnError)
+	flags.StringVar(&s.policies[0], "against", "least_conn", "selection policy to compare with")
+	flags.StringVar(&s.policies[1], "policy", loadAware, "selection policy to measure; that of this module comes with its handler")
+	flags.IntVar(&s.clients, "clients", 32, "clients at once, where there are many")
+	flags.DurationVar(&s.turn, "turn", 500*time.Millisecond, "how long one policy is measured at a time")
+	flags.IntVar(&s.rounds, "rounds", 20, "turns of each policy for each kind of request")
+	flags.IntVar(&s.streams, "streams", 2000, "streams open at once, for the memory of one")
+	flags.Int64Var(&s.transfer, "transfer", 200_000_000, "bytes of the long response and the long upload")
+	flags.IntVar(&s.memory, "memory-rounds", 3, "how often memory is measured, each time in a new Caddy")
+	flags.DurationVar(&s.timeout, "timeout", 5*time.Minute, "give up after that time")
+	flags.StringVar(&s.cpuProfile, "cpuprofile", "", "file to write the CPU profile of Caddy to, without the memory rounds")
+	flags.StringVar(&s.json, "json", "", "file to write the results to")
+	if err := flags.Parse(args); err != nil {
+		return s, err
+	}
+	if s.clients < 1 || s.turn <= 0 || s.rounds < 1 || s.streams < 1 || s.transfer < 1 || s.memory < 1 || s.timeout <= 0 {
+		return s, errors.New("every number must be positive")
+	}
+	return s, nil
+}
+
+// run measures everything.
+func run(ctx context.Context, s settings) (*results, error) {
+	servers, err := startUpstreams()
+	if err != nil {
+		return nil, err
+	}
+	defer servers.stop()
+	r := &results{Policies: s.policies}
+	if err := s.measureRequests(ctx, servers, r); err != nil {
+		return nil, fmt.Errorf("requests: %w", err)
+	}
+	if err := s.measureMemory(ctx, servers, r); err != nil {
+		return nil, fmt.Errorf("memory: %w", err)
+	}
+	return r, nil
+}

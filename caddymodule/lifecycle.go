@@ -1,0 +1,66 @@
+// SPDX-FileCopyrightText: The Caddy LLM authors
+// SPDX-License-Identifier: Apache-2.0
+
+package caddymodule
+
+import (
+	"context"
+	"fmt"
+
+	"go.uber.org/zap"
+
+	"github.com/caddyserver/caddy/v2"
+	"github.com/caddyserver/caddy/v2/modules/caddyevents"
+)
+
+// prepareTasks prepares what the policy does beside the requests. That begins
+// when the whole configuration runs. Provisioning is no sign of that: `caddy
+// validate` does no more, and another module may yet fail.
+func (p *LoadAwareSelection) prepareTasks(ctx caddy.Context) error {
+	proxy := proxyOf(ctx)
+	if proxy == nil {
+		return nil
+	}
+	app, err := ctx.App("events")
+	if err != nil {
+		return fmt.Errorf("getting events app: %w", err)
+	}
+	events := app.(*caddyevents.App)
+	if err := events.On("started", &lifeHandler{p.startTasks}); err != nil {
+		// the proxy was made at run time, after the start
+		p.logger.Warn("engines are not scraped and sessions not stored", zap.Error(err))
+		return nil
+	}
+	p.store = newSessionStore(ctx, p.Fleet, p.options.Sessions, p.logger)
+	if err := events.On("stopping", &lifeHandler{func() { p.store.flush() }}); err != nil {
+		return fmt.Errorf("subscribing to the end of the configuration: %w", err)
+	}
+	if !p.Metrics.Disabled {
+		p.scraper = newScraper(ctx, p, proxy)
+	}
+	return nil
+}
+
+func (p *LoadAwareSelection) startTasks() {
+	p.scraper.start()
+	p.store.start()
+}
+
+// stopTasks ends what startTasks has begun, and waits for that.
+func (p *LoadAwareSelection) stopTasks() {
+	p.scraper.stop()
+	p.store.stop()
+}
+
+// lifeHandler is called at a moment in the life of a configuration. It has no
+// exported fields because the events app logs it.
+type lifeHandler struct{ do func() }
+
+// Handle implements caddyevents.Handler.
+func (h *lifeHandler) Handle(context.Context, caddy.Event) error {
+	h.do()
+	return nil
+}
+
+// Interface guards
+var _ caddyevents.Handler = (*lifeHandler)(nil)

@@ -1,0 +1,177 @@
+// SPDX-FileCopyrightText: The Caddy LLM authors
+// SPDX-License-Identifier: Apache-2.0
+
+package fleet
+
+import (
+	"testing"
+	"time"
+
+	"github.com/caddy-llm/loadaware/engines"
+)
+
+// blamed lets upstream 0 fail requests for the model m at once.
+func (b *bed) blamed(blame Blame, times int) {
+	for range times {
+		p, _ := b.place(Request{Tokens: 100, Prefills: true, Model: "m"}, 0)
+		p.Fail(CauseError, blame, b.now)
+		p.End(CauseError, b.now)
+	}
+}
+
+func TestBlameByKind(t *testing.T) {
+	served := func(model string, at int) func(b *bed) {
+		return func(b *bed) { b.serve(Request{Tokens: 100, Prefills: true, Model: model}, at) }
+	}
+	for _, test := range []struct {
+		name   string
+		before func(b *bed)
+		blame  Blame
+		state  string
+		load   bool
+	}{
+		{"nobody's fault", served("m", 1), BlameNone, "available", false},
+		{"a failure", func(*bed) {}, BlameFailure, "cooling_down", true},
+		{"denied what nobody has served", func(*bed) {}, BlameDenied, "available", false},
+		{"denied what another one serves", served("m", 1), BlameDenied, "cooling_down", true},
+		{"denied what it has served last", served("m", 0), BlameDenied, "available", false},
+		{"denied another model", served("k", 1), BlameDenied, "available", false},
+		{"denied what was served a minute ago", func(b *bed) { served("m", 1)(b); b.wait(servedFor) }, BlameDenied, "cooling_down", true},
+		{"denied what was served longer ago", func(b *bed) { served("m", 1)(b); b.wait(servedFor + 1) }, BlameDenied, "available", false},
+		{"full", func(*bed) {}, BlameFull, "full", true},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			b := newBed(2)
+			test.before(b)
+			b.blamed(test.blame, 5)
+			b.wantState(t, "after five of them", test.state)
+			if got := b.view(t, 0).FailedLoad; (got > 0) != test.load {
+				t.Errorf("FailedLoad = %v, want some: %v", got, test.load)
+			}
+		})
+	}
+}
+
+// An upstream without room says so, for as long as that may hold, and is not
+// left alone for longer the more often it does.
+func TestFullByItsOwnWord(t *testing.T) {
+	b := newBed(2)
+	b.loaded(1, 10_000_000)
+	for range 20 {
+		b.wantChoice(t, "before", 0)
+		b.blamed(BlameFull, 3)
+		b.wait(refusedFor - 1)
+		b.wantChoice(t, "just before two seconds have passed", 1)
+		b.wait(1)
+	}
+	b.blamed(BlameFull, 1)
+	b.wantChoice(t, "before the next report", 1)
+	b.Observe(b.pool.Names()[0], engines.Report{}, b.now, time.Minute)
+	b.wantChoice(t, "after the next report", 0)
+}
+
+func TestSessionStaysAtAFullHome(t *testing.T) {
+	b := newBed(2)
+	b.serve(turn(7, 1000), 0)
+	b.blamed(BlameFull, 1)
+	if p, at := b.place(turn(7, 1200)); at != 0 || p.Reason() != ReasonPinned {
+		t.Errorf("turn of a session at a full home goes to %v for %q, want 0 for pinned", at, p.Reason())
+	}
+}
+
+// One of four upstreams answers an error in a millisecond, and no client tries
+// again: nearly all of them must not see it.
+func TestFewClientsSeeABrokenUpstream(t *testing.T) {
+	const requests, upstreams = 1440, 4
+	for _, test := range []struct {
+		name   string
+		blame  Blame
+		breaks int // after how many requests
+	}{
+		{"status 500 from the start", BlameFailure, 0},
+		{"status 500 from a third on", BlameFailure, 480},
+		{"status 404 from a third on", BlameDenied, 480},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			b := newBed(upstreams)
+			type event struct {
+				at time.Time
+				do func(p *Placement)
+				p  *Placement
+			}
+			var events []event
+			seen := 0
+			for i := range requests {
+				b.now = start.Add(time.Duration(i) * 250 * time.Millisecond)
+				for len(events) > 0 && !events[0].at.After(b.now) {
+					events[0].do(events[0].p)
+					events = events[1:]
+				}
+				p, at := b.place(Request{Tokens: 6000, Prefills: true, Watched: true, Model: "m"})
+				if at == 0 && i >= test.breaks {
+					p.Fail(CauseError, test.blame, b.now)
+					p.End(CauseError, b.now)
+					seen++
+					continue
+				}
+				// the first output half a second later, the end after ten
+				events = append(events, event{b.now.Add(500 * time.Millisecond), func(p *Placement) {
+					p.FirstOutput(b.now)
+					p.End(CauseEnd, b.now)
+				}, p})
+			}
+			if seen > requests*2/100 {
+				t.Errorf("%v of %v requests saw the error, want %v at most", seen, requests, requests*2/100)
+			}
+		})
+	}
+}
+
+// An upstream that works again is used again within ten seconds: at once where
+// a scraper finds that it answers, else after a pause that fits how long it was
+// down.
+func TestRecoveredUpstreamIsUsedAgain(t *testing.T) {
+	for _, test := range []struct {
+		name   string
+		down   time.Duration
+		probed bool
+		within time.Duration
+	}{
+		{"down for 5 seconds", 5 * time.Second, false, 10 * time.Second},
+		{"down for 5 seconds, probed", 5 * time.Second, true, 2 * time.Second},
+		{"down for 10 minutes", 10 * time.Minute, false, 15 * time.Second},
+		{"down for 10 minutes, probed", 10 * time.Minute, true, 2 * time.Second},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			b := newBed(4)
+			up := start.Add(test.down)
+			var live []*Placement
+			for used := 0; used < 3; {
+				b.wait(100 * time.Millisecond)
+				if len(live) > 20 {
+					live[0].End(CauseEnd, b.now)
+					live = live[1:]
+				}
+				works := !b.now.Before(up)
+				if test.probed && b.now.Sub(start)%time.Second == 0 {
+					b.Probed(b.pool.Names()[0], works, b.now)
+				}
+				p, at := b.place(prompt(1000, nil))
+				if at == 0 && !works {
+					p.End(CauseError, b.now)
+					continue
+				}
+				p.FirstOutput(b.now)
+				live = append(live, p)
+				if at == 0 {
+					used++
+				} else if b.now.Sub(up) > time.Minute {
+					t.Fatal("the upstream is not used a minute after it works again")
+				}
+			}
+			if took := b.now.Sub(up); took > test.within {
+				t.Errorf("used again after %v, want within %v", took, test.within)
+			}
+		})
+	}
+}
