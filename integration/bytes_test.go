@@ -314,6 +314,7 @@ func TestCaseC33C34ResponsesAreByteExact(t *testing.T) {
 
 		status      int
 		contentType string
+		orNone      bool // no content type is as good
 		body        []byte
 		length      int64
 		trailer     http.Header
@@ -343,9 +344,8 @@ func TestCaseC33C34ResponsesAreByteExact(t *testing.T) {
 				w.Write(everyByte)
 				flush(w)
 			},
-			// net/http on Caddy's side guesses one, as it does behind the proxy alone,
-			// unless the proxy flushes the headers before the first bytes have come
-			status: 200, contentType: "application/octet-stream", body: everyByte, length: -1,
+			// net/http on Caddy's side may guess one, as it may behind the proxy alone
+			status: 200, contentType: "application/octet-stream", orNone: true, body: everyByte, length: -1,
 		},
 		{
 			name: "events that are none", answer: func(w http.ResponseWriter, _ *http.Request) {
@@ -470,7 +470,7 @@ func TestCaseC33C34ResponsesAreByteExact(t *testing.T) {
 			if res.StatusCode != test.status {
 				t.Errorf("status = %d, want %d", res.StatusCode, test.status)
 			}
-			if got := res.Header.Get("Content-Type"); got != test.contentType && !(got == "" && test.name == "no content type") {
+			if got := res.Header.Get("Content-Type"); got != test.contentType && (got != "" || !test.orNone) {
 				t.Errorf("Content-Type = %q, want %q", got, test.contentType)
 			}
 			if !bytes.Equal(got, test.body) {
