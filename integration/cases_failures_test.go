@@ -5,107 +5,12 @@ package integration
 
 import (
 	"fmt"
-	"io"
 	"net"
 	"net/http"
-	"slices"
 	"strings"
 	"sync"
 	"testing"
 )
-
-// A wish for a new try within the time that a user waits. One that was refused
-// is made elsewhere at once: nothing in the config says how long to wait.
-func TestCaseC38RefusedConnectionIsReroutedAtOnce(t *testing.T) {
-	up := newUpstream(t, answerAtOnce)
-	s := newServer(t)
-	config := s.adapt(fmt.Sprintf("{site0} {\n"+proxyTo+"}\n", "{dead} "+up.address(), "lb_retries 1"))
-	for _, wait := range []string{"try_interval", "try_duration"} {
-		if strings.Contains(string(config), wait) {
-			t.Fatalf("the config has a %s", wait)
-		}
-	}
-	s.run(config)
-	for i := range 6 {
-		before := up.count()
-		wantStatus(t, ended(t, s.sites[0], chat(words(fmt.Sprint("request ", i), 500))), http.StatusOK)
-		if got := up.count() - before; got != 1 {
-			t.Errorf("request %d was received %d times, want once", i, got)
-		}
-	}
-	s.settled()
-	if got := s.fleet().total().Releases["retried"]; got == 0 {
-		t.Error("no request met the upstream that refuses connections")
-	}
-}
-
-// What is wrong with a request opened the breakers of every upstream in turn
-// until there was none left.
-func TestCaseC41ClientErrorsBlameNobody(t *testing.T) {
-	upstreams := newUpstreams(t, 3, fails(http.StatusBadRequest))
-	s := start(t, fmt.Sprintf(oneSite, addresses(upstreams)))
-	for i := range 100 {
-		wantStatus(t, ended(t, s.sites[0], chat(fmt.Sprint("bad ", i)), "X-Session-ID", fmt.Sprint(i%10)), http.StatusBadRequest)
-	}
-	s.settled()
-	for _, u := range upstreams {
-		if got := s.fleet().of(u); got.State != "available" || s.failedLoad(u) != 0 {
-			t.Errorf("an upstream is %s with a failed load of %v, want available and none", got.State, s.failedLoad(u))
-		}
-	}
-	if got := burst(t, s.sites[:1], upstreams, repeated(9, func(i int) string { return chat(fmt.Sprint("good ", i)) })); !slices.Equal(got, []int{3, 3, 3}) {
-		t.Errorf("9 requests went %v, want 3 each", got)
-	}
-	s.settled()
-}
-
-// A prompt that an engine has begun with is not sent again: that doubles its
-// work. An error is passed on unless the config asks for another try.
-func TestCaseC44AcceptedRequestsAreNotReplayed(t *testing.T) {
-	breaksOff := func(text string) http.HandlerFunc {
-		now := make(chan struct{})
-		close(now)
-		return resetAfter(text, now)
-	}
-	const retry500 = "lb_retries 2\nlb_retry_match `{rp.status_code} == 500`"
-	const own = `{"error":{"message":"no"}}`
-	for _, test := range []struct {
-		name     string
-		answer   http.HandlerFunc
-		retries  string
-		attempts int
-		text     string
-	}{
-		{"status 500", fails(500), "lb_retries 2", 1, own},
-		{"status 500, opted in for 503", fails(500), retryOn503, 1, own},
-		// two upstreams had the whole request, which is enough: it may be what
-		// breaks them. Caddy has let go of the last response too
-		{"status 500, opted in", fails(500), retry500, 2, ""},
-		{"headers and a reset", breaksOff(eventStreamHeader), retry500, 1, ""},
-		{"an event and a reset", breaksOff(eventStreamHeader + firstEventChunk), retry500, 1, "data: {\"a\":1}\n\n"},
-	} {
-		t.Run(test.name, func(t *testing.T) {
-			upstreams := newUpstreams(t, 3, test.answer)
-			s := start(t, fmt.Sprintf("{site0} {\n"+proxyTo+"}\n", addresses(upstreams), test.retries))
-			res, err := send(t.Context(), s.sites[0], chatPath, chat("hello"))
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer res.Body.Close()
-			text, err := io.ReadAll(res.Body)
-			if res.StatusCode == http.StatusOK && err == nil {
-				t.Error("the client saw a whole stream")
-			}
-			if string(text) != test.text {
-				t.Errorf("status %d: %q, want %q", res.StatusCode, text, test.text)
-			}
-			if got := total(counts(upstreams)); got != test.attempts {
-				t.Errorf("the request was received %d times, want %d", got, test.attempts)
-			}
-			s.settled()
-		})
-	}
-}
 
 // Workers behind a proxy that goes by names were healthy and failed every chat:
 // each has to be asked by its own name, also on a retry.

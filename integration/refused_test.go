@@ -12,9 +12,12 @@ import (
 	"testing"
 )
 
+// Requests waited for an overloaded upstream until their clients left; others asked
+// for a refusal in place of an endless queue.
+//
 // Whoever is turned away is told when to come back, in the words of its API, and
 // keeps none of its retries waiting again.
-func TestQueueRefuses(t *testing.T) {
+func TestCaseD16D26QueueRefuses(t *testing.T) {
 	const chatError = `{"error":{"type":"rate_limit_error","message":"%s","code":429}}`
 	const messagesError = `{"type":"error","error":{"type":"rate_limit_error","message":"%s"}}`
 	const full, late = "too many requests are waiting", "no upstream had room in time"

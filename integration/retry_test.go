@@ -29,10 +29,12 @@ func (f fleetStatus) onAddress(address string) upstreamStatus {
 	return upstreamStatus{}
 }
 
+// A wish of others: a new try within the time that a user waits.
+//
 // A refused connection is no reason to wait, nor for the client to know. The
 // config has nothing that waits: each dispatch to the dead address is followed
 // by one elsewhere, and after a few of them there are no more.
-func TestRefusedConnectionIsAnsweredElsewhere(t *testing.T) {
+func TestCaseC38RefusedConnectionIsAnsweredElsewhere(t *testing.T) {
 	const requests = 60
 	upstreams := newUpstreams(t, 2, answerAtOnce)
 	dead := freeAddress(t)
@@ -53,9 +55,11 @@ func TestRefusedConnectionIsAnsweredElsewhere(t *testing.T) {
 	}
 }
 
+// Every retry of a session went to the same dead worker until there were no more.
+//
 // A session whose home has died goes on elsewhere with its second attempt, and
 // stays there.
-func TestSessionLeavesDeadHome(t *testing.T) {
+func TestCaseC40SessionLeavesDeadHome(t *testing.T) {
 	upstreams := newUpstreams(t, 3, answerAtOnce)
 	s := production(t, upstreams)
 	first := words("first", 4000)
@@ -166,8 +170,10 @@ func TestLongPromptIsSentOnce(t *testing.T) {
 	s.settled()
 }
 
+// A prompt that an engine had accepted was sent again and computed twice.
+//
 // Once the response has begun, the client has a part of it.
-func TestNothingIsRepeatedAfterTheResponseHasBegun(t *testing.T) {
+func TestCaseC44NothingIsRepeatedAfterTheResponseHasBegun(t *testing.T) {
 	for _, text := range []string{eventStreamHeader, eventStreamHeader + firstEventChunk} {
 		broken := make(chan struct{})
 		close(broken)
@@ -188,9 +194,11 @@ func TestNothingIsRepeatedAfterTheResponseHasBegun(t *testing.T) {
 	}
 }
 
+// A prompt that an engine had failed on was sent again, unasked.
+//
 // An engine that has answered 500 may have worked for minutes on it, so it is
 // repeated only where the config says so.
-func TestServerErrorIsRepeatedByConfigOnly(t *testing.T) {
+func TestCaseC44ServerErrorIsRepeatedByConfigOnly(t *testing.T) {
 	for _, test := range []struct {
 		name    string
 		start   func(t *testing.T, upstreams []*upstream) *server

@@ -37,9 +37,12 @@ func wantSound(t *testing.T, s *server, upstreams []*upstream) {
 	}
 }
 
+// What is wrong with a request opened the breakers of every upstream in turn until
+// there was none left.
+//
 // What clients do wrong, and what they are told to wait for, is no upstream's
 // fault, however often it comes.
-func TestClientErrorsBlameNobody(t *testing.T) {
+func TestCaseC41ClientErrorsBlameNobody(t *testing.T) {
 	for _, test := range []struct {
 		name   string
 		status int
@@ -190,17 +193,22 @@ func TestErrorEventIsAFailure(t *testing.T) {
 	}
 }
 
+// A router was ready with no workers at all, and requests hung.
+//
 // Where there is nothing to choose from, the client is told so.
-func TestNoUpstreams(t *testing.T) {
+func TestCaseC47NoUpstreamsWithRetries(t *testing.T) {
 	s := start(t, "{site0} {\nllm_loadaware\nreverse_proxy {\nlb_policy llm_loadaware\nlb_retries 2\n}\n}\n")
 	if status, text := exchange(t, s.sites[0], chatPath, chat("hello")); status != http.StatusServiceUnavailable {
 		t.Errorf("status %d without upstreams, want 503: %s", status, text)
 	}
 }
 
+// A router fell over above a thousand users, and held back what was over a hundred
+// connections to an upstream.
+//
 // However many requests there are, none is refused here: engines queue better
 // than clients.
-func TestThousandsAtOnce(t *testing.T) {
+func TestCaseC56ThousandsAtOnce(t *testing.T) {
 	requests := 2048
 	if testing.Short() {
 		requests = 512
