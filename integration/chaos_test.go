@@ -23,6 +23,11 @@ const (
 	chaosWorkers = 24
 	chaosPhase   = 40 // requests that end before a phase does
 	chaosRest    = 15 // requests that end before the next server is in trouble
+
+	// chaosPhase500 is chaosPhase where a server says 500. The requests that
+	// meet it are about as many in a phase ten times as long, so in a long one
+	// they are few.
+	chaosPhase500 = 160
 )
 
 // excuse is a way for a request to fail that no proxy can help.
@@ -144,7 +149,11 @@ func (c *chaos) suffer(h *chaosHost, trouble trouble, reload bool) {
 	if trouble.excuse == hangs {
 		gaveUp = 1
 	}
-	c.await(trouble.name, chaosPhase, gaveUp)
+	n := chaosPhase
+	if trouble.excuse == says500 {
+		n = chaosPhase500
+	}
+	c.await(trouble.name, n, gaveUp)
 	trouble.end(c.t, h)
 	c.phase.Add(1)
 	c.await("after "+trouble.name, chaosRest, 0)

@@ -537,9 +537,9 @@ func TestScrapeDynamicUpstreams(t *testing.T) {
 			t.Fatalf("status %d: %s", status, text)
 		}
 	}
-	if n := scrapeTasks(); n != 1 {
-		t.Errorf("%d goroutines before the first request, want the one that looks for upstreams", n)
-	}
+	eventually(t, func() bool { return scrapeTasks() == 1 }, func() string {
+		return fmt.Sprintf("%d goroutines before the first request, want the one that looks for upstreams", scrapeTasks())
+	})
 	place()
 	scrapedAgain(t, 2, a)
 	changing.Store(t.Name(), []string{b.address})
