@@ -75,7 +75,8 @@ func TestClosedConnectionsAreNoError(t *testing.T) {
 		close int
 	}{
 		{"small", 20, 400, true, 2},
-		{"500 KB", 125_000, 50, false, 8},
+		// more would let one request meet three of them, after which Caddy gives up
+		{"500 KB", 125_000, 50, false, 40},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			upstreams := []*closing{newClosing(t), newClosing(t), newClosing(t)}
