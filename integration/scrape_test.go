@@ -342,12 +342,12 @@ func TestScrapeReloadsLeaveNothing(t *testing.T) {
 		if err := s.reload(body(i)); err != nil {
 			t.Fatal(err)
 		}
-		http.DefaultClient.CloseIdleConnections()
+		adminClient.CloseIdleConnections()
 	}
 	reload(1)
 	scrapedAgain(t, 2, engines...)
 	before := runtime.NumGoroutine()
-	for i := range 60 {
+	for i := range 200 {
 		reload(2 + i)
 		if i%10 == 0 {
 			scrapedAgain(t, 1, engines...)
