@@ -30,9 +30,12 @@ type modelList struct {
 	expires time.Time
 }
 
+// known reports that there is a list to believe.
+func (l *modelList) known(now time.Time) bool { return l.byID != nil && now.Before(l.expires) }
+
 // serves reports that the upstream serves a model, as far as is known.
 func (l *modelList) serves(model string, now time.Time) bool {
-	if l.byID == nil || !now.Before(l.expires) {
+	if !l.known(now) {
 		return true
 	}
 	_, ok := l.byID[model]
@@ -41,7 +44,7 @@ func (l *modelList) serves(model string, now time.Time) bool {
 
 // names returns the models in order, nil where they are not known.
 func (l *modelList) names(now time.Time) []string {
-	if l.byID == nil || !now.Before(l.expires) {
+	if !l.known(now) {
 		return nil
 	}
 	names := slices.AppendSeq(make([]string, 0, len(l.byID)), maps.Keys(l.byID))
@@ -76,7 +79,7 @@ func (f *Fleet) ServedModels(now time.Time) []engines.Model {
 	offers := []offer{}
 	known := false
 	for name, u := range f.upstreams {
-		if u.models.byID == nil || !now.Before(u.models.expires) {
+		if !u.models.known(now) {
 			continue
 		}
 		known = true

@@ -25,7 +25,7 @@ func (f *Fleet) outlook(t *Ticket, now time.Time) time.Duration {
 		return lookEvery
 	}
 	f.resolve(t.Pool)
-	positions := f.stand(t.Request, "", t.Pool, t.usable, t.Options, now)
+	positions, _ := f.stand(t.Request, "", t.Pool, t.usable, t.Options, now)
 	requests, tokens := f.ahead(t)
 	requests, tokens = requests/float64(len(positions)), tokens/float64(len(positions))
 	soonest := math.Inf(1)

@@ -13,10 +13,10 @@ import (
 // Place chooses the upstream with the lowest cost among those of pool that
 // usable names by their position, or the session's home while that does not
 // cost more than stickiness over the best, or whichever keeps the response that
-// the request refers to. It reserves the request there in
-// the same step and makes p its record; p must be new or ended. It returns the
-// position in the pool, -1 where usable is empty, and [NoRoom] where the request
-// has to wait, see [Fleet.Wait].
+// the request refers to. It reserves the request there in the same step and
+// makes p its record; p must be new or ended. It returns the position in the
+// pool, -1 where usable is empty, and [NoRoom] where the request has to wait,
+// see [Fleet.Wait].
 //
 // Place allocates only for what it has to remember: a session, blocks and a
 // list of upstreams that it has not seen before.
@@ -53,11 +53,7 @@ func (f *Fleet) place(p *Placement, req *Request, pool *Pool, usable []int, o *O
 		home = p.session.Home()
 	}
 	p.scale = f.scaleOf(req)
-	positions := f.stand(req, home, pool, usable, o, now)
-	keeper := f.keeper(req, pool, usable)
-	if keeper >= 0 {
-		positions = append(positions[:0], keeper)
-	}
+	positions, kept := f.stand(req, home, pool, usable, o, now)
 	candidates := f.candidates(p, pool, positions, o, now)
 	f.sweep(now)
 	o.Score(candidates, now)
@@ -66,7 +62,7 @@ func (f *Fleet) place(p *Placement, req *Request, pool *Pool, usable []int, o *O
 		f.limit(p, candidates, positions, pool, o)
 	}
 	chosen := p.decide(candidates, o)
-	if keeper >= 0 {
+	if kept {
 		p.reason = ReasonPinned
 	}
 	u := pool.upstreams[positions[chosen]]

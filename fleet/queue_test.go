@@ -417,3 +417,22 @@ func TestNoRoomLeavesNoTrace(t *testing.T) {
 	fresh.Placement.End(CauseEnd, b.now)
 	atRest(t, b.View(b.now))
 }
+
+// A request that refers to a response waits for the upstream that keeps it: no
+// other one can answer, though others have room.
+func TestQueueWaitsForTheKeeperOfAResponse(t *testing.T) {
+	b := queued(3, Queue{MaxRequests: 1})
+	first, _ := b.place(prompt(100, nil), 1)
+	first.Keeps(7)
+	refers := prompt(100, nil)
+	refers.Response = 7
+	ticket := b.enqueue(t, nil, refers)
+	free := b.ticket(prompt(100, nil))
+	if !b.join(free, b.now) || free.at != 0 && free.at != 2 {
+		t.Errorf("a request that refers to nothing is %v, want it on another upstream", states(free))
+	}
+	first.End(CauseEnd, b.now)
+	if got := states(ticket); got != "1" {
+		t.Errorf("states = %v once the upstream has room, want it there", got)
+	}
+}

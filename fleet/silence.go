@@ -95,18 +95,14 @@ func (u *upstream) silent(now time.Time) bool {
 	return now.Sub(due) < doubtFor
 }
 
-// suspect reports whether the upstream hangs, as its silence says, where any
-// other one does not. It cools down as one that has failed once it is found, and
-// again for each trial that shows nothing either. The caller holds the lock.
-func (u *upstream) suspect(othersAnswer bool, now time.Time) bool {
-	if !othersAnswer || !u.silent(now) {
-		return false
-	}
+// doubt makes an upstream that hangs, as its silence says, cool down as one that
+// has failed: once it is found, and again for each trial that shows nothing
+// either. The caller holds the lock.
+func (u *upstream) doubt(now time.Time) {
 	h := &u.health
 	found := h.failed.Before(u.lastProgress())
 	again := h.failed.Before(u.lastStream) && now.Sub(u.lastStream) >= patience
 	if (found || again) && !now.Before(h.until) {
 		h.cool(now)
 	}
-	return true
 }

@@ -65,8 +65,23 @@ func TestSilenceIsBroken(t *testing.T) {
 	talks.End(CauseEnd, b.now)
 	b.wait(patience)
 	b.wantState(t, "after it", "suspect")
+	b.wantChoice(t, "after it", 1)
 	quiet.FirstOutput(b.now)
 	b.wantState(t, "once something has come", "cooling_down")
+}
+
+// Looking at a fleet changes nothing in it: however often it is looked at, an
+// upstream that was silent is not held to have failed unless a placement met it.
+func TestViewDoubtsNobody(t *testing.T) {
+	b := newBed(2)
+	b.List(b.pool.Names())
+	quiet, _ := b.place(streamed(100), 0)
+	b.wait(patience)
+	for range 3 {
+		b.wantState(t, "in silence", "suspect")
+	}
+	quiet.FirstOutput(b.now)
+	b.wantState(t, "once something has come", "available")
 }
 
 func TestWhatIsNoSilence(t *testing.T) {

@@ -69,7 +69,7 @@ func (u *upstream) state(othersAnswer bool, now time.Time) standing {
 		return drained
 	case u.engine.Asleep(now):
 		return asleep
-	case u.suspect(othersAnswer, now):
+	case othersAnswer && u.silent(now):
 		return suspect
 	case u.health.cooling(now):
 		return cooling
@@ -79,10 +79,9 @@ func (u *upstream) state(othersAnswer bool, now time.Time) standing {
 	return fit
 }
 
-// standing is the standing of the upstream for a request.
-func (u *upstream) standing(req *Request, o *Options, othersAnswer bool, now time.Time) standing {
-	s := u.state(othersAnswer, now)
-	if len(req.Tried) > 0 && slices.Contains(req.Tried, u.counters.Name()) {
+// standing is the standing of an upstream in state s for a request.
+func (u *upstream) standing(s standing, req *Request, o *Options, now time.Time) standing {
+	if slices.Contains(req.Tried, u.counters.Name()) {
 		s = tried
 	}
 	if req.Model != "" && o.Models != ModelsOff && !u.models.serves(req.Model, now) {
@@ -97,20 +96,44 @@ func (u *upstream) standing(req *Request, o *Options, othersAnswer bool, now tim
 	return s
 }
 
-// stand returns the positions in usable of the upstreams that stand best, and of
-// home where that it is full is all that makes it worse. The slice is good until the next
-// placement. The caller holds the lock.
-func (f *Fleet) stand(req *Request, home string, pool *Pool, usable []int, o *Options, now time.Time) []int {
+// stand returns the positions in usable of the candidates: the upstream that
+// keeps the response which the request refers to, and kept is true; else those
+// that stand best, and home where that it is full is all that makes it worse.
+// The slice is good until the next placement. The caller holds the lock.
+func (f *Fleet) stand(req *Request, home string, pool *Pool, usable []int, o *Options, now time.Time) (positions []int, kept bool) {
+	f.positions = f.positions[:0]
+	if keeper := f.keeper(req, pool, usable); keeper >= 0 {
+		f.positions = append(f.positions, keeper)
+		return f.positions, true
+	}
+	best := f.judge(req, pool, usable, o, now)
+	for i, s := range f.standings {
+		if s == best || s == best+1 && s.full() && pool.names[usable[i]] == home {
+			f.positions = append(f.positions, usable[i])
+		}
+	}
+	return f.positions, false
+}
+
+// judge sets the standing of every usable upstream for a request, and returns
+// the best. The caller holds the lock.
+func (f *Fleet) judge(req *Request, pool *Pool, usable []int, o *Options, now time.Time) (best standing) {
 	silent := 0
 	for _, at := range usable {
 		if pool.upstreams[at].silent(now) {
 			silent++
 		}
 	}
-	best, failing, able := tried|foreign, 0, 0
+	failing, able := 0, 0
+	best = tried | foreign
 	f.standings = f.standings[:0]
 	for _, at := range usable {
-		s := pool.upstreams[at].standing(req, o, silent < len(usable), now)
+		u := pool.upstreams[at]
+		state := u.state(silent < len(usable), now)
+		if state == suspect {
+			u.doubt(now)
+		}
+		s := u.standing(state, req, o, now)
 		f.standings = append(f.standings, s)
 		best = min(best, s)
 		if s <= suspect {
@@ -120,22 +143,16 @@ func (f *Fleet) stand(req *Request, home string, pool *Pool, usable []int, o *Op
 			failing++
 		}
 	}
-	if 2*failing > able {
-		// what most of them suffer from is none of their faults
-		best = fit
-		for i, s := range f.standings {
-			if s == cooling {
-				f.standings[i] = fit
-			}
-		}
+	if 2*failing <= able {
+		return best
 	}
-	f.positions = f.positions[:0]
+	// what most of them suffer from is none of their faults
 	for i, s := range f.standings {
-		if s == best || s == best+1 && s.full() && pool.names[usable[i]] == home {
-			f.positions = append(f.positions, usable[i])
+		if s == cooling {
+			f.standings[i] = fit
 		}
 	}
-	return f.positions
+	return fit
 }
 
 // Drain keeps new requests away from the named upstream, or ends that. What is
