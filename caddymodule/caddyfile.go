@@ -6,6 +6,7 @@ package caddymodule
 import (
 	"errors"
 	"math"
+	"slices"
 	"strconv"
 
 	"github.com/dustin/go-humanize"
@@ -48,29 +49,21 @@ func (h *Handler) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 	if d.NextArg() {
 		return d.ArgErr()
 	}
-	seen := options{}
-	for d.NextBlock(0) {
-		if err := seen.once(d); err != nil {
-			return err
-		}
-		var err error
-		switch d.Val() {
-		case "max_body":
-			err = parseValue(d, &h.MaxBody, parseSize)
-		case "max_buffered":
-			err = parseValue(d, &h.MaxBuffered, parseSize)
-		case "max_prompt_tokens":
-			err = parseValue(d, &h.MaxPromptTokens, parsePositive)
-		case "media_tokens":
-			err = parseValue(d, &h.MediaTokens, parsePositive)
-		default:
-			return d.Errf("unrecognized option '%s'", d.Val())
-		}
-		if err != nil {
-			return err
-		}
+	return parseBlock(d, 0, h.unmarshalOption)
+}
+
+func (h *Handler) unmarshalOption(d *caddyfile.Dispenser) error {
+	switch d.Val() {
+	case "max_body":
+		return parseValue(d, &h.MaxBody, parseSize)
+	case "max_buffered":
+		return parseValue(d, &h.MaxBuffered, parseSize)
+	case "max_prompt_tokens":
+		return parseValue(d, &h.MaxPromptTokens, parsePositive)
+	case "media_tokens":
+		return parseValue(d, &h.MediaTokens, parsePositive)
 	}
-	return nil
+	return d.Errf("unrecognized option '%s'", d.Val())
 }
 
 // UnmarshalCaddyfile sets up the policy from Caddyfile tokens. Syntax:
@@ -111,16 +104,7 @@ func (p *LoadAwareSelection) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 	if d.NextArg() {
 		return d.ArgErr()
 	}
-	seen := options{}
-	for d.NextBlock(0) {
-		if err := seen.once(d); err != nil {
-			return err
-		}
-		if err := p.unmarshalOption(d); err != nil {
-			return err
-		}
-	}
-	return nil
+	return parseBlock(d, 0, p.unmarshalOption)
 }
 
 func (p *LoadAwareSelection) unmarshalOption(d *caddyfile.Dispenser) error {
@@ -165,15 +149,23 @@ func (p *LoadAwareSelection) unmarshalOption(d *caddyfile.Dispenser) error {
 	return d.Errf("unrecognized option '%s'", d.Val())
 }
 
-// options remembers which options of a block were given.
-type options map[string]struct{}
-
-// once fails if the current option was given before.
-func (o options) once(d *caddyfile.Dispenser) error {
-	if _, ok := o[d.Val()]; ok {
-		return d.Errf("%s already specified", d.Val())
+// parseBlock calls option for each option of the block that follows, if one does:
+// the current token is the option's name. It fails where one is given twice that
+// is not among repeatable.
+func parseBlock(d *caddyfile.Dispenser, nesting int, option func(*caddyfile.Dispenser) error, repeatable ...string) error {
+	seen := make(map[string]struct{})
+	for d.NextBlock(nesting) {
+		name := d.Val()
+		if _, ok := seen[name]; ok {
+			return d.Errf("%s already specified", name)
+		}
+		if !slices.Contains(repeatable, name) {
+			seen[name] = struct{}{}
+		}
+		if err := option(d); err != nil {
+			return err
+		}
 	}
-	o[d.Val()] = struct{}{}
 	return nil
 }
 

@@ -43,16 +43,13 @@ func (m *Metrics) unmarshalCaddyfile(d *caddyfile.Dispenser) error {
 	if m.Disabled {
 		return refuseBlock(d, "metrics off")
 	}
-	seen, block := options{}, false
-	for nesting := d.Nesting(); d.NextBlock(nesting); block = true {
-		if d.Val() != "header" {
-			if err := seen.once(d); err != nil {
-				return err
-			}
-		}
-		if err := m.unmarshalOption(d); err != nil {
-			return err
-		}
+	block := false
+	err := parseBlock(d, d.Nesting(), func(d *caddyfile.Dispenser) error {
+		block = true
+		return m.unmarshalOption(d)
+	}, "header")
+	if err != nil {
+		return err
 	}
 	if args == 0 && !block {
 		return d.Err("metrics takes a path, off or a block of options")

@@ -127,14 +127,8 @@ func (q *Queue) unmarshalCaddyfile(d *caddyfile.Dispenser) error {
 	if d.NextArg() {
 		return d.Errf("queue takes a block of options and no argument, and '%s' is one", d.Val())
 	}
-	seen := options{}
-	for nesting := d.Nesting(); d.NextBlock(nesting); {
-		if err := seen.once(d); err != nil {
-			return err
-		}
-		if err := q.unmarshalOption(d); err != nil {
-			return err
-		}
+	if err := parseBlock(d, d.Nesting(), q.unmarshalOption); err != nil {
+		return err
 	}
 	if q.MaxPrefillTokens == 0 && q.MaxRequests == 0 {
 		return d.Errf("%v", errNoLimit)
