@@ -6,8 +6,6 @@ package caddymodule
 import (
 	"context"
 	"net/http"
-	"runtime/debug"
-	"sync"
 	"time"
 
 	"go.uber.org/zap"
@@ -22,6 +20,8 @@ import (
 // answers to the policy's fleet. It has one goroutine for each upstream, and
 // one that follows a dynamic list.
 type scraper struct {
+	tasks
+
 	// read-only from the start on
 	config  *Metrics
 	logger  *zap.Logger
@@ -32,18 +32,9 @@ type scraper struct {
 	dynamic func() []string
 	started uint64
 
-	// life is that of the configuration. It ends before the first Cleanup of
-	// any module, so nothing is asked through a transport that is gone.
-	life context.Context
-
-	mu     sync.Mutex
-	cancel context.CancelFunc // nil until the start
-	ended  bool
-	tasks  sync.WaitGroup
-
-	// running has every upstream that is asked, with what ends that. Only start
+	// asked has every upstream that is asked, with what ends that. Only start
 	// and then follow touch it.
-	running map[string]context.CancelFunc
+	asked map[string]context.CancelFunc
 }
 
 // newScraper returns the scraper of a policy, which does nothing yet.
@@ -54,8 +45,8 @@ func newScraper(ctx caddy.Context, p *LoadAwareSelection, proxy *reverseproxy.Ha
 		proxy:   proxy,
 		listed:  p.listed,
 		dynamic: p.lastResolved,
-		life:    ctx,
-		running: map[string]context.CancelFunc{},
+		tasks:   tasks{life: ctx},
+		asked:   map[string]context.CancelFunc{},
 	}
 }
 
@@ -73,35 +64,21 @@ func (s *scraper) start() {
 	if s == nil {
 		return
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.ended || s.cancel != nil {
-		return
-	}
-	ctx, cancel := context.WithCancel(s.life)
-	s.cancel, s.started = cancel, starts.Add(1)
-	s.reconcile(ctx)
-	if s.proxy.DynamicUpstreams != nil {
-		s.tasks.Go(func() { s.guard(ctx, s.follow) })
-	}
+	s.begin(func(ctx context.Context) {
+		s.started = starts.Add(1)
+		s.reconcile(ctx)
+		if s.proxy.DynamicUpstreams != nil {
+			s.running.Go(func() { s.guard(ctx, s.follow) })
+		}
+	})
 }
 
 // stop ends all questions and waits until nothing of the scraper runs. A nil
 // scraper has nothing to stop.
 func (s *scraper) stop() {
-	if s == nil {
-		return
+	if s != nil && s.end() {
+		closeIdle(s.proxy.Transport)
 	}
-	s.mu.Lock()
-	cancel := s.cancel
-	s.ended = true
-	s.mu.Unlock()
-	if cancel == nil {
-		return
-	}
-	cancel()
-	s.tasks.Wait()
-	closeIdle(s.proxy.Transport)
 }
 
 // closeIdle closes the connections that no request uses. Caddy does not do it
@@ -140,15 +117,15 @@ func (s *scraper) reconcile(ctx context.Context) {
 			wanted[name] = struct{}{}
 		}
 	}
-	for name, end := range s.running {
+	for name, end := range s.asked {
 		if _, ok := wanted[name]; !ok {
-			delete(s.running, name)
+			delete(s.asked, name)
 			end()
 		}
 	}
 	for name := range wanted {
-		if _, ok := s.running[name]; !ok {
-			s.running[name] = s.ask(ctx, name)
+		if _, ok := s.asked[name]; !ok {
+			s.asked[name] = s.ask(ctx, name)
 		}
 	}
 }
@@ -161,7 +138,7 @@ func (s *scraper) ask(ctx context.Context, name string) (end context.CancelFunc)
 		return func() {}
 	}
 	ctx, end = context.WithCancel(ctx)
-	s.tasks.Go(func() {
+	s.running.Go(func() {
 		defer t.claim.release()
 		s.guard(ctx, t.run)
 	})
@@ -182,13 +159,7 @@ func (s *scraper) guard(ctx context.Context, task func(context.Context)) {
 
 // attempt runs a task and reports whether it has returned.
 func (s *scraper) attempt(ctx context.Context, task func(context.Context)) (returned bool) {
-	defer func() {
-		if err := recover(); err != nil {
-			s.logger.Error("scraping engines panicked",
-				zap.Any("error", err),
-				zap.ByteString("stack", debug.Stack()))
-		}
-	}()
+	defer logPanic(s.logger, "scraping engines")
 	task(ctx)
 	return true
 }

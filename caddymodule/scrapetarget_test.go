@@ -109,7 +109,7 @@ func newTestScraper(t *testing.T, transport http.RoundTripper, config Metrics) (
 	return &scraper{
 		config: &config, logger: zap.New(core), fleet: state, owners: newScrapeOwners(),
 		proxy: &reverseproxy.Handler{Transport: transport}, listed: []string{"a:1"},
-		dynamic: func() []string { return nil }, life: t.Context(), running: map[string]context.CancelFunc{},
+		dynamic: func() []string { return nil }, tasks: tasks{life: t.Context()}, asked: map[string]context.CancelFunc{},
 	}, logs
 }
 

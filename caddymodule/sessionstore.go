@@ -8,8 +8,6 @@ import (
 	"errors"
 	"io/fs"
 	"path"
-	"runtime/debug"
-	"sync"
 	"time"
 
 	"github.com/caddyserver/certmagic"
@@ -37,6 +35,8 @@ const (
 // caches. Of all the policies of a fleet the one that has started last writes.
 // No request waits for it.
 type sessionStore struct {
+	tasks
+
 	// read-only from the start on
 	storage certmagic.Storage
 	key     string
@@ -44,14 +44,6 @@ type sessionStore struct {
 	logger  *zap.Logger
 	fleet   *fleet.Fleet
 	writers *storeWriters
-
-	// life is that of the configuration
-	life context.Context
-
-	mu     sync.Mutex
-	cancel context.CancelFunc // nil until the start
-	ended  bool
-	tasks  sync.WaitGroup
 }
 
 // newSessionStore returns the store of the named fleet, nil where the
@@ -61,7 +53,13 @@ func newSessionStore(ctx caddy.Context, name string, b sessions.Bounds, logger *
 	if storage == nil {
 		return nil
 	}
-	return &sessionStore{storage: storage, key: storeKey(name), bounds: b, logger: logger.With(zap.String("fleet", name)), life: ctx}
+	return &sessionStore{
+		tasks:   tasks{life: ctx},
+		storage: storage,
+		key:     storeKey(name),
+		bounds:  b,
+		logger:  logger.With(zap.String("fleet", name)),
+	}
 }
 
 // storeKey is where the sessions of the named fleet are in the storage. A name
@@ -110,15 +108,10 @@ func (s *sessionStore) start() {
 	if s == nil {
 		return
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.ended || s.cancel != nil {
-		return
-	}
-	ctx, cancel := context.WithCancel(s.life)
-	s.cancel = cancel
-	s.writers.enter(s)
-	s.tasks.Go(func() { s.run(ctx) })
+	s.begin(func(ctx context.Context) {
+		s.writers.enter(s)
+		s.running.Go(func() { s.run(ctx) })
+	})
 }
 
 // run writes until ctx ends.
@@ -148,30 +141,16 @@ func (s *sessionStore) flush() {
 
 // stop ends the writing and waits for that.
 func (s *sessionStore) stop() {
-	if s == nil {
-		return
+	if s != nil && s.end() {
+		s.flush()
+		s.writers.leave(s)
 	}
-	s.mu.Lock()
-	cancel := s.cancel
-	s.ended = true
-	s.mu.Unlock()
-	if cancel == nil {
-		return
-	}
-	cancel()
-	s.tasks.Wait()
-	s.flush()
-	s.writers.leave(s)
 }
 
 // write stores the sessions if they have changed since they were stored last. It
 // recovers from a panic, as what runs beside the requests must not end Caddy.
 func (s *sessionStore) write(ctx context.Context) {
-	defer func() {
-		if err := recover(); err != nil {
-			s.logger.Error("storing sessions panicked", zap.Any("error", err), zap.ByteString("stack", debug.Stack()))
-		}
-	}()
+	defer logPanic(s.logger, "storing sessions")
 	w := s.writers
 	w.writing.Lock()
 	defer w.writing.Unlock()

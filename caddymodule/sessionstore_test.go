@@ -105,7 +105,7 @@ func newStoring() *storing {
 func (s *storing) store(life context.Context) *sessionStore {
 	return &sessionStore{
 		storage: s.memory, key: "k", bounds: fleet.DefaultOptions().Sessions, logger: s.logger,
-		fleet: s.fleet, writers: s.writers, life: life,
+		fleet: s.fleet, writers: s.writers, tasks: tasks{life: life},
 	}
 }
 
