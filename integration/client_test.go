@@ -47,7 +47,12 @@ func conversation(texts ...string) string {
 
 // send posts a JSON body to a site and path. header are fields and values.
 func send(ctx context.Context, site, path, body string, header ...string) (*http.Response, error) {
-	r, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://"+site+path, strings.NewReader(body))
+	return sendAs(ctx, http.MethodPost, site, path, body, header...)
+}
+
+// sendAs is send with another method.
+func sendAs(ctx context.Context, method, site, path, body string, header ...string) (*http.Response, error) {
+	r, err := http.NewRequestWithContext(ctx, method, "http://"+site+path, strings.NewReader(body))
 	if err != nil {
 		return nil, err
 	}
@@ -61,7 +66,14 @@ func send(ctx context.Context, site, path, body string, header ...string) (*http
 // exchange posts a body and returns the status and all of the response.
 func exchange(t testing.TB, site, path, body string, header ...string) (int, string) {
 	t.Helper()
-	res, err := send(t.Context(), site, path, body, header...)
+	res, text := exchangeAs(t, http.MethodPost, site, path, body, header...)
+	return res.StatusCode, text
+}
+
+// exchangeAs sends a request and returns the response and all of its body.
+func exchangeAs(t testing.TB, method, site, path, body string, header ...string) (*http.Response, string) {
+	t.Helper()
+	res, err := sendAs(t.Context(), method, site, path, body, header...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -70,5 +82,5 @@ func exchange(t testing.TB, site, path, body string, header ...string) (int, str
 	if err != nil {
 		t.Fatal(err)
 	}
-	return res.StatusCode, string(text)
+	return res, string(text)
 }

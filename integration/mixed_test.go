@@ -182,7 +182,7 @@ func TestCaseC22C57EveryEndLeavesNothing(t *testing.T) {
 	quiet := func() {
 		s.settled()
 		transport.CloseIdleConnections()
-		http.DefaultClient.CloseIdleConnections()
+		adminClient.CloseIdleConnections()
 		for _, u := range upstreams {
 			u.CloseClientConnections()
 		}

@@ -19,20 +19,8 @@ import (
 // and 200 the upstream.
 func askModels(t *testing.T, s *server, method, path string) (status int, answer string) {
 	t.Helper()
-	r, err := http.NewRequestWithContext(t.Context(), method, "http://"+s.sites[0]+path, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	res, err := client.Do(r)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer res.Body.Close()
-	text, err := io.ReadAll(res.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return res.StatusCode, string(text)
+	res, answer := exchangeAs(t, method, s.sites[0], path, "")
+	return res.StatusCode, answer
 }
 
 // The directive works beside a proxy wherever that stands, and nothing else of

@@ -6,7 +6,6 @@ package integration
 import (
 	"encoding/json"
 	"fmt"
-	"io"
 	"net/http"
 	"strings"
 	"testing"
@@ -34,21 +33,8 @@ const stateful = `
 // the body of the answer.
 func answerOf(t *testing.T, s *server, method, path, body string) (status int, upstream, text string) {
 	t.Helper()
-	r, err := http.NewRequestWithContext(t.Context(), method, "http://"+s.sites[0]+path, strings.NewReader(body))
-	if err != nil {
-		t.Fatal(err)
-	}
-	r.Header.Set("Content-Type", "application/json")
-	res, err := client.Do(r)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer res.Body.Close()
-	all, err := io.ReadAll(res.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return res.StatusCode, res.Header.Get("X-Upstream"), string(all)
+	res, text := exchangeAs(t, method, s.sites[0], path, body)
+	return res.StatusCode, res.Header.Get("X-Upstream"), text
 }
 
 // makeResponse creates a response and returns its id and its upstream.
