@@ -154,8 +154,8 @@ func (f *Fleet) hasRoom(u *upstream, uncached int, o *Options) bool {
 // with the wait in the cost. That is what is reserved there, which the cost has
 // already, and the requests that wait for it before this one. The caller holds
 // the lock.
-func (f *Fleet) limit(p *Placement, candidates []picker.Candidate, positions []int, pool *Pool, o *Options) {
-	for i, at := range positions {
+func (f *Fleet) limit(p *Placement, candidates []picker.Candidate, pool *Pool, o *Options) {
+	for i, at := range f.positions {
 		u, c := pool.upstreams[at], &candidates[i]
 		if f.hasRoom(u, c.Uncached, o) {
 			continue

@@ -49,6 +49,9 @@ type Fleet struct {
 	// queue is who waits for room
 	queue queue
 
+	// trail is what was decided last
+	trail trail
+
 	// served adds up the tokens of the silent reservations that were let go in
 	// the step under way
 	served int
@@ -200,6 +203,7 @@ func (f *Fleet) resolve(p *Pool) {
 	if p.upstreams != nil && p.generation == f.generation {
 		return
 	}
+	f.trail.fit(len(p.names))
 	upstreams := make([]*upstream, len(p.names))
 	for i, name := range p.names {
 		upstreams[i] = f.upstream(name)

@@ -25,11 +25,12 @@ func (f *Fleet) outlook(t *Ticket, now time.Time) time.Duration {
 		return lookEvery
 	}
 	f.resolve(t.Pool)
-	positions, _ := f.stand(t.Request, "", t.Pool, t.usable, t.Options, now)
+	f.stand(t.Request, "", t.Pool, t.usable, t.Options, now)
 	requests, tokens := f.ahead(t)
-	requests, tokens = requests/float64(len(positions)), tokens/float64(len(positions))
+	n := float64(len(f.positions))
+	requests, tokens = requests/n, tokens/n
 	soonest := math.Inf(1)
-	for _, at := range positions {
+	for _, at := range f.positions {
 		soonest = min(soonest, f.clears(t.Pool.upstreams[at], t, requests, tokens))
 	}
 	return time.Duration(min(max(soonest, 0)*float64(time.Second), math.MaxInt64/2))

@@ -39,6 +39,7 @@ func (f *Fleet) place(p *Placement, req *Request, pool *Pool, usable []int, o *O
 		u := pool.upstreams[at]
 		u.seen, u.unlisted = now, false
 	}
+	f.sweep(now)
 	*p = Placement{fleet: f, request: *req}
 	strangers := 0
 	if req.Prefills && req.Session != 0 {
@@ -48,30 +49,41 @@ func (f *Fleet) place(p *Placement, req *Request, pool *Pool, usable []int, o *O
 		}
 		p.attend(s, o.PrefixIndex)
 	}
+	f.doubt(pool, usable, now)
+	chosen := f.weigh(p, pool, usable, o, now)
+	u, c := pool.upstreams[f.positions[chosen]], &f.scratch[chosen]
+	if o.Queue.limits(req) && !f.hasRoom(u, c.Uncached, o) {
+		f.withdraw(p, strangers, now)
+		return NoRoom
+	}
+	if req.Prefills {
+		f.remember(p, chosen, pool, usable, o, now)
+	}
+	f.commit(p, u, c, o, now)
+	return f.positions[chosen]
+}
+
+// weigh scores the candidates for p among the usable upstreams, sets the reason
+// for the one that is chosen, and returns which that is. The caller holds the
+// lock.
+func (f *Fleet) weigh(p *Placement, pool *Pool, usable []int, o *Options, now time.Time) (chosen int) {
+	req := &p.request
 	home := ""
 	if p.session != nil {
 		home = p.session.Home()
 	}
 	p.scale = f.scaleOf(req)
-	positions, kept := f.stand(req, home, pool, usable, o, now)
-	candidates := f.candidates(p, pool, positions, o, now)
-	f.sweep(now)
+	kept := f.stand(req, home, pool, usable, o, now)
+	candidates := f.candidates(p, pool, o, now)
 	o.Score(candidates, now)
-	limited := o.Queue.limits(req)
-	if limited {
-		f.limit(p, candidates, positions, pool, o)
+	if o.Queue.limits(req) {
+		f.limit(p, candidates, pool, o)
 	}
-	chosen := p.decide(candidates, o)
+	chosen = p.decide(candidates, o)
 	if kept {
 		p.reason = ReasonPinned
 	}
-	u := pool.upstreams[positions[chosen]]
-	if limited && !f.hasRoom(u, candidates[chosen].Uncached, o) {
-		f.withdraw(p, strangers, now)
-		return NoRoom
-	}
-	f.commit(p, u, &candidates[chosen], o, now)
-	return positions[chosen]
+	return chosen
 }
 
 // withdraw makes nothing of a placement that finds no room: the session, whose
@@ -123,12 +135,12 @@ func (p *Placement) attend(s *sessions.Session, indexed bool) {
 // is more than most sub-agents have turns.
 const strangers = 32
 
-// candidates describes the upstreams at these positions to the picker. The slice
-// is good until the next placement. The caller holds the lock.
-func (f *Fleet) candidates(p *Placement, pool *Pool, positions []int, o *Options, now time.Time) []picker.Candidate {
+// candidates describes the upstreams that stand best to the picker, and makes that
+// f.scratch. The caller holds the lock.
+func (f *Fleet) candidates(p *Placement, pool *Pool, o *Options, now time.Time) []picker.Candidate {
 	f.measureSpeeds(pool, now)
 	candidates := f.scratch[:0]
-	for _, at := range positions {
+	for _, at := range f.positions {
 		u := pool.upstreams[at]
 		f.letGo(u, o, now)
 		c := picker.Candidate{Upstream: u.counters, Age: picker.NeverEvicts, Others: u.engine.Others(now)}

@@ -37,6 +37,9 @@ type Placement struct {
 
 	owner prefixes.Owner
 
+	// serial finds the decision in the trail
+	serial uint64
+
 	// moved is the number of this placement's write of the session's home, 0
 	// if it did not write it
 	moved uint64
@@ -67,6 +70,7 @@ func (p *Placement) FirstOutput(now time.Time) bool {
 		return false
 	}
 	p.Progress(now)
+	p.showed(now)
 	if !p.request.Silent && p.request.Prefills && !p.learned {
 		p.upstream.totals.FirstOutput.observe(now.Sub(p.reservation.Started()))
 	}
@@ -130,6 +134,7 @@ func (p *Placement) End(c Cause, now time.Time) {
 	if p.request.Prefills {
 		p.upstream.prompts--
 	}
+	p.ended(c)
 	p.upstream.health.leave(p)
 	if p.request.streams() {
 		p.upstream.streams--

@@ -49,6 +49,20 @@ var stateNames = [...]string{
 	fit: "available", full: "full", cooling: "cooling_down", suspect: "suspect", drained: "drained", asleep: "asleep",
 }
 
+// unavailable is how an upstream stands that the proxy does not offer.
+const unavailable = "unavailable"
+
+// String names what speaks against an upstream for a request.
+func (s standing) String() string {
+	switch {
+	case s == tried || s == tried|foreign:
+		return "tried"
+	case s >= foreign, s == unlisted, s == unlistedFull:
+		return "model_not_listed"
+	}
+	return stateNames[s]
+}
+
 // States are the names of the states that an upstream may be in, see
 // [UpstreamView]. The set is closed; it is the `state` label of the metrics.
 func States() []string {
@@ -96,44 +110,35 @@ func (u *upstream) standing(s standing, req *Request, o *Options, now time.Time)
 	return s
 }
 
-// stand returns the positions in usable of the candidates: the upstream that
-// keeps the response which the request refers to, and kept is true; else those
-// that stand best, and home where that it is full is all that makes it worse.
-// The slice is good until the next placement. The caller holds the lock.
-func (f *Fleet) stand(req *Request, home string, pool *Pool, usable []int, o *Options, now time.Time) (positions []int, kept bool) {
+// stand sets f.positions, a slice that is good until the next placement, to the
+// candidates: the upstream that keeps the response which the request refers to,
+// and kept is true; else those that stand best, and home where that it is full is
+// all that makes it worse. The caller holds the lock.
+func (f *Fleet) stand(req *Request, home string, pool *Pool, usable []int, o *Options, now time.Time) (kept bool) {
+	best := f.judge(req, pool, usable, o, now)
 	f.positions = f.positions[:0]
 	if keeper := f.keeper(req, pool, usable); keeper >= 0 {
 		f.positions = append(f.positions, keeper)
-		return f.positions, true
+		return true
 	}
-	best := f.judge(req, pool, usable, o, now)
 	for i, s := range f.standings {
 		if s == best || s == best+1 && s.full() && pool.names[usable[i]] == home {
 			f.positions = append(f.positions, usable[i])
 		}
 	}
-	return f.positions, false
+	return false
 }
 
 // judge sets the standing of every usable upstream for a request, and returns
 // the best. The caller holds the lock.
 func (f *Fleet) judge(req *Request, pool *Pool, usable []int, o *Options, now time.Time) (best standing) {
-	silent := 0
-	for _, at := range usable {
-		if pool.upstreams[at].silent(now) {
-			silent++
-		}
-	}
+	othersAnswer := silent(pool, usable, now) < len(usable)
 	failing, able := 0, 0
 	best = tried | foreign
 	f.standings = f.standings[:0]
 	for _, at := range usable {
 		u := pool.upstreams[at]
-		state := u.state(silent < len(usable), now)
-		if state == suspect {
-			u.doubt(now)
-		}
-		s := u.standing(state, req, o, now)
+		s := u.standing(u.state(othersAnswer, now), req, o, now)
 		f.standings = append(f.standings, s)
 		best = min(best, s)
 		if s <= suspect {
@@ -153,6 +158,30 @@ func (f *Fleet) judge(req *Request, pool *Pool, usable []int, o *Options, now ti
 		}
 	}
 	return fit
+}
+
+// silent is how many of the usable upstreams are silent. The caller holds the
+// lock.
+func silent(pool *Pool, usable []int, now time.Time) (n int) {
+	for _, at := range usable {
+		if pool.upstreams[at].silent(now) {
+			n++
+		}
+	}
+	return n
+}
+
+// doubt makes those cool down that are suspect. It is the step of a placement and
+// of nobody who only looks. The caller holds the lock.
+func (f *Fleet) doubt(pool *Pool, usable []int, now time.Time) {
+	if n := silent(pool, usable, now); n == 0 || n == len(usable) {
+		return
+	}
+	for _, at := range usable {
+		if u := pool.upstreams[at]; u.state(true, now) == suspect {
+			u.doubt(now)
+		}
+	}
 }
 
 // Drain keeps new requests away from the named upstream, or ends that. What is

@@ -75,9 +75,24 @@ type Candidate struct {
 	// (BENCHMARKS.md, scene slow).
 	Speed float64
 
-	// Cost is set by [Weights.Score], in tokens.
-	Cost float64
+	// Terms and Cost, their sum, are set by [Weights.Score].
+	Terms Terms
+	Cost  float64
 }
+
+// Terms are what a cost is the sum of, all in tokens.
+type Terms struct {
+	// Load is what the requests there cost, and Prefill the prefill tokens that
+	// they hold.
+	Load, Prefill float64
+
+	// Uncached is what the request would have computed there, Eviction what that
+	// costs by what it evicts, and Delay by whom it delays without need.
+	Uncached, Eviction, Delay float64
+}
+
+// Sum is the cost.
+func (t *Terms) Sum() float64 { return t.Load + (t.Prefill + t.Uncached) + t.Eviction + t.Delay }
 
 // Score sets the cost of every candidate as of now.
 func (w *Weights) Score(candidates []Candidate, now time.Time) {
@@ -90,13 +105,18 @@ func (w *Weights) Score(candidates []Candidate, now time.Time) {
 	for i := range candidates {
 		c := &candidates[i]
 		u := c.Upstream
-		work := float64(u.prefill + c.Uncached)
+		slowness := 1.0
 		if c.Speed != 0 && c.Speed != 1 {
-			work /= math.Sqrt(c.Speed)
+			slowness = 1 / math.Sqrt(c.Speed)
 		}
-		c.Cost = w.RequestCost*(u.load(now)+c.Others) + work +
-			w.eviction(c.Age)*float64(c.Uncached) +
-			w.delay(mean, u.waiting.len)*float64(c.Uncached-least)
+		c.Terms = Terms{
+			Load:     w.RequestCost * (u.load(now) + c.Others),
+			Prefill:  float64(u.prefill) * slowness,
+			Uncached: float64(c.Uncached) * slowness,
+			Eviction: w.eviction(c.Age) * float64(c.Uncached),
+			Delay:    w.delay(mean, u.waiting.len) * float64(c.Uncached-least),
+		}
+		c.Cost = c.Terms.Sum()
 	}
 }
 

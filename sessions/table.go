@@ -117,6 +117,21 @@ func (t *Table) Begin(key Key, now time.Time, b Bounds) *Session {
 // Find returns the session named key, or nil. It is no use of the session.
 func (t *Table) Find(key Key) *Session { return t.sessions[key] }
 
+// Preview returns what [Table.Begin] would return now, as a copy: nothing of it
+// reaches the table.
+func (t *Table) Preview(key Key, now time.Time, b Bounds) *Session {
+	s := t.sessions[key]
+	if s != nil && (s.live > 0 || now.Sub(s.lastUse) <= b.TTL) {
+		known := *s
+		known.live++
+		return &known
+	}
+	if s == nil && len(t.sessions) >= b.Max && t.oldest == nil {
+		return nil
+	}
+	return &Session{key: key, live: 1}
+}
+
 // End takes one live request off s. A session that never found a home is
 // forgotten with its last request.
 func (t *Table) End(s *Session, now time.Time) {
