@@ -7,8 +7,11 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
 	"net/http"
 	"net/url"
+	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/caddyserver/caddy/v2"
@@ -25,8 +28,13 @@ func init() {
 //
 //	GET    /llm_loadaware/fleets                                every fleet in use
 //	GET    /llm_loadaware/fleets/{name}                         one of them
+//	GET    /llm_loadaware/fleets/{name}/placements?limit={n}    its last placements
 //	POST   /llm_loadaware/fleets/{name}/drain?upstream={dial}   drains an upstream
 //	DELETE /llm_loadaware/fleets/{name}/drain?upstream={dial}   ends that
+//
+// Placements come the last one first, each with the cost of every upstream and
+// the terms of it; the last 256 are kept, and all of them are shown without a
+// limit.
 //
 // A drained upstream gets nothing new while the fleet has another one. What runs
 // there goes on, and the sessions whose home it is move with their next request.
@@ -34,8 +42,8 @@ func init() {
 // minutes after no config and no traffic names it any more, or with the last
 // config that uses the fleet.
 //
-// A name with a slash may stand in the path as it is, unless it ends in /drain;
-// with %2F in its place every name may.
+// A name with a slash may stand in the path as it is, unless it ends like one of
+// these paths; with %2F in its place every name may.
 //
 // It is a view and keeps nothing: Caddy provisions admin modules before apps
 // and never cleans them up.
@@ -55,9 +63,11 @@ func (adminFleets) Provision(ctx caddy.Context) error {
 	return registerMetrics(ctx)
 }
 
+// Where the fleets are, and what follows the name of one.
 const (
-	adminFleetsPath = "/llm_loadaware/fleets"
-	adminDrainPath  = "/drain"
+	adminFleetsPath     = "/llm_loadaware/fleets"
+	adminDrainPath      = "/drain"
+	adminPlacementsPath = "/placements"
 )
 
 // Routes implements caddy.AdminRouter.
@@ -69,43 +79,76 @@ func (a adminFleets) Routes() []caddy.AdminRoute {
 	}
 }
 
+// fleetEndpoint is what is served of one fleet under a path that follows its name.
+type fleetEndpoint struct {
+	suffix  string
+	methods []string
+	serve   func(w http.ResponseWriter, r *http.Request, name string, f *fleet.Fleet) error
+}
+
+// fleetEndpoints are tried in order, so the one without a suffix is last.
+var fleetEndpoints = []fleetEndpoint{
+	{adminDrainPath, []string{http.MethodPost, http.MethodDelete}, serveDrain},
+	{adminPlacementsPath, []string{http.MethodGet}, servePlacements},
+	{"", []string{http.MethodGet}, serveFleet},
+}
+
 var errMethod = errors.New("method not allowed")
 
 func (adminFleets) serve(w http.ResponseWriter, r *http.Request) error {
 	// with escapes, so that a slash in a name is none of the path
 	path := strings.TrimPrefix(r.URL.EscapedPath(), adminFleetsPath)
 	path = strings.TrimSuffix(strings.TrimPrefix(path, "/"), "/")
-	escaped, drain := strings.CutSuffix(path, adminDrainPath)
+	if path == "" {
+		if r.Method != http.MethodGet {
+			return adminError(http.StatusMethodNotAllowed, errMethod)
+		}
+		return writeJSON(w, allFleets())
+	}
+	for _, endpoint := range fleetEndpoints {
+		if escaped, ok := strings.CutSuffix(path, endpoint.suffix); ok {
+			return endpoint.serveNamed(w, r, escaped)
+		}
+	}
+	return nil
+}
+
+// serveNamed serves the fleet of a name that is still escaped.
+func (e fleetEndpoint) serveNamed(w http.ResponseWriter, r *http.Request, escaped string) error {
 	name, err := url.PathUnescape(escaped)
 	if err != nil {
 		return adminError(http.StatusBadRequest, fmt.Errorf("reading fleet name: %w", err))
 	}
-	if drain {
-		return serveDrain(name, r)
-	}
-	if r.Method != http.MethodGet {
+	if !slices.Contains(e.methods, r.Method) {
 		return adminError(http.StatusMethodNotAllowed, errMethod)
 	}
-	if name == "" {
-		return writeJSON(w, allFleets())
+	f := findFleet(name)
+	if f == nil {
+		return adminError(http.StatusNotFound, fmt.Errorf("fleet not found: %s", name))
 	}
-	f, err := fleetInUse(name)
-	if err != nil {
-		return err
-	}
+	return e.serve(w, r, name, f)
+}
+
+func serveFleet(w http.ResponseWriter, _ *http.Request, name string, f *fleet.Fleet) error {
 	return writeJSON(w, describeFleet(name, f))
+}
+
+// servePlacements serves the last placements, the last one first.
+func servePlacements(w http.ResponseWriter, r *http.Request, _ string, f *fleet.Fleet) error {
+	limit := math.MaxInt
+	if given := r.URL.Query().Get("limit"); given != "" {
+		n, err := strconv.Atoi(given)
+		if err != nil || n < 1 {
+			return adminError(http.StatusBadRequest, fmt.Errorf("limit must be a number from 1: %s", given))
+		}
+		limit = n
+	}
+	return writeJSON(w, recentPlacements(f, limit))
 }
 
 // serveDrain drains an upstream or ends that. Like Caddy's own changes it is
 // answered with an empty 200, also where there was nothing to change.
-func serveDrain(name string, r *http.Request) error {
-	if r.Method != http.MethodPost && r.Method != http.MethodDelete {
-		return adminError(http.StatusMethodNotAllowed, errMethod)
-	}
-	f, err := fleetInUse(name)
-	if err != nil {
-		return err
-	}
+func serveDrain(_ http.ResponseWriter, r *http.Request, _ string, f *fleet.Fleet) error {
 	upstream := r.URL.Query().Get("upstream")
 	if upstream == "" {
 		return adminError(http.StatusBadRequest, errors.New("upstream is missing in the query"))
@@ -114,15 +157,6 @@ func serveDrain(name string, r *http.Request) error {
 		return adminError(http.StatusNotFound, fmt.Errorf("upstream not found: %s", upstream))
 	}
 	return nil
-}
-
-// fleetInUse returns the named fleet, or the error that there is none.
-func fleetInUse(name string) (*fleet.Fleet, error) {
-	f := findFleet(name)
-	if f == nil {
-		return nil, adminError(http.StatusNotFound, fmt.Errorf("fleet not found: %s", name))
-	}
-	return f, nil
 }
 
 func adminError(status int, err error) error {
