@@ -128,7 +128,7 @@ func (s *server) caddyfile(body string) string {
 		output %s
 	}
 	servers {
-		protocols h1 h2 h2c
+		protocols h1 h2 h2c h3
 	}
 }
 `, s.admin, s.storage, cmp.Or(s.log, "discard"))
