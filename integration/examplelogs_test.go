@@ -126,10 +126,10 @@ func TestHeadersExample(t *testing.T) {
 		if !slices.Equal(names, []string{"X-Llm-Placement", "X-Llm-Upstream"}) {
 			t.Errorf("request %d: headers are %q", i, names)
 		}
-		if got := res.Header.Values("X-LLM-Placement"); len(got) != 1 || got[0] != want {
+		if got := res.Header.Values("X-Llm-Placement"); len(got) != 1 || got[0] != want {
 			t.Errorf("request %d: X-LLM-Placement = %q, want %q", i, got, want)
 		}
-		at := res.Header.Get("X-LLM-Upstream")
+		at := res.Header.Get("X-Llm-Upstream")
 		if !strings.Contains(hostAddresses(hosts...), at) || want == "pinned" && at != upstream {
 			t.Errorf("request %d: X-LLM-Upstream = %q after %q", i, at, upstream)
 		}
