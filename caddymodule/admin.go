@@ -15,8 +15,6 @@ import (
 	"strings"
 
 	"github.com/caddyserver/caddy/v2"
-
-	"github.com/caddy-llm/loadaware/fleet"
 )
 
 func init() {
@@ -29,12 +27,24 @@ func init() {
 //	GET    /llm_loadaware/fleets                                every fleet in use
 //	GET    /llm_loadaware/fleets/{name}                         one of them
 //	GET    /llm_loadaware/fleets/{name}/placements?limit={n}    its last placements
+//	POST   /llm_loadaware/fleets/{name}/explain                 where a request would go
+//	DELETE /llm_loadaware/fleets/{name}/sessions                forgets the sessions
 //	POST   /llm_loadaware/fleets/{name}/drain?upstream={dial}   drains an upstream
 //	DELETE /llm_loadaware/fleets/{name}/drain?upstream={dial}   ends that
 //
 // Placements come the last one first, each with the cost of every upstream and
 // the terms of it; the last 256 are kept, and all of them are shown without a
 // limit.
+//
+// What is posted to /explain is the body of an LLM request, whose headers may
+// name its session. The answer is the placement that it would get now, and
+// nothing is reserved or remembered. The query may have the `path` of the request
+// (default: /v1/chat/completions), and which `policy` of the fleet's is asked, by
+// its position in the list of them (default: 0). It is read as the handler does
+// in front of that policy.
+//
+// Sessions that are forgotten begin anew with their next request; the prefix
+// indexes stay. The answer is how many there were.
 //
 // A drained upstream gets nothing new while the fleet has another one. What runs
 // there goes on, and the sessions whose home it is move with their next request.
@@ -68,6 +78,8 @@ const (
 	adminFleetsPath     = "/llm_loadaware/fleets"
 	adminDrainPath      = "/drain"
 	adminPlacementsPath = "/placements"
+	adminExplainPath    = "/explain"
+	adminSessionsPath   = "/sessions"
 )
 
 // Routes implements caddy.AdminRouter.
@@ -83,13 +95,15 @@ func (a adminFleets) Routes() []caddy.AdminRoute {
 type fleetEndpoint struct {
 	suffix  string
 	methods []string
-	serve   func(w http.ResponseWriter, r *http.Request, name string, f *fleet.Fleet) error
+	serve   func(w http.ResponseWriter, r *http.Request, f namedFleet) error
 }
 
 // fleetEndpoints are tried in order, so the one without a suffix is last.
 var fleetEndpoints = []fleetEndpoint{
 	{adminDrainPath, []string{http.MethodPost, http.MethodDelete}, serveDrain},
 	{adminPlacementsPath, []string{http.MethodGet}, servePlacements},
+	{adminExplainPath, []string{http.MethodPost}, serveExplain},
+	{adminSessionsPath, []string{http.MethodDelete}, serveForget},
 	{"", []string{http.MethodGet}, serveFleet},
 }
 
@@ -122,19 +136,19 @@ func (e fleetEndpoint) serveNamed(w http.ResponseWriter, r *http.Request, escape
 	if !slices.Contains(e.methods, r.Method) {
 		return adminError(http.StatusMethodNotAllowed, errMethod)
 	}
-	f := findFleet(name)
-	if f == nil {
+	f, inUse := findFleet(name)
+	if !inUse {
 		return adminError(http.StatusNotFound, fmt.Errorf("fleet not found: %s", name))
 	}
-	return e.serve(w, r, name, f)
+	return e.serve(w, r, f)
 }
 
-func serveFleet(w http.ResponseWriter, _ *http.Request, name string, f *fleet.Fleet) error {
-	return writeJSON(w, describeFleet(name, f))
+func serveFleet(w http.ResponseWriter, _ *http.Request, f namedFleet) error {
+	return writeJSON(w, describeFleet(f))
 }
 
 // servePlacements serves the last placements, the last one first.
-func servePlacements(w http.ResponseWriter, r *http.Request, _ string, f *fleet.Fleet) error {
+func servePlacements(w http.ResponseWriter, r *http.Request, f namedFleet) error {
 	limit := math.MaxInt
 	if given := r.URL.Query().Get("limit"); given != "" {
 		n, err := strconv.Atoi(given)
@@ -143,12 +157,12 @@ func servePlacements(w http.ResponseWriter, r *http.Request, _ string, f *fleet.
 		}
 		limit = n
 	}
-	return writeJSON(w, recentPlacements(f, limit))
+	return writeJSON(w, recentPlacements(f.Fleet, limit))
 }
 
 // serveDrain drains an upstream or ends that. Like Caddy's own changes it is
 // answered with an empty 200, also where there was nothing to change.
-func serveDrain(_ http.ResponseWriter, r *http.Request, _ string, f *fleet.Fleet) error {
+func serveDrain(_ http.ResponseWriter, r *http.Request, f namedFleet) error {
 	upstream := r.URL.Query().Get("upstream")
 	if upstream == "" {
 		return adminError(http.StatusBadRequest, errors.New("upstream is missing in the query"))
@@ -157,6 +171,11 @@ func serveDrain(_ http.ResponseWriter, r *http.Request, _ string, f *fleet.Fleet
 		return adminError(http.StatusNotFound, fmt.Errorf("upstream not found: %s", upstream))
 	}
 	return nil
+}
+
+// serveForget forgets the fleet's sessions.
+func serveForget(w http.ResponseWriter, _ *http.Request, f namedFleet) error {
+	return writeJSON(w, map[string]int{"sessions_forgotten": f.ForgetSessions()})
 }
 
 func adminError(status int, err error) error {

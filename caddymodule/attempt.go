@@ -55,9 +55,10 @@ type attempt struct {
 	standIn io.ReadCloser
 
 	// watched says that a handler is on the stack, which ends the placements;
-	// where none is, they end with the request's context. handled says that
-	// there was one, as there was when an error route proxies again.
-	watched, handled bool
+	// where none is, they end with the request's context. handler is the last
+	// one that was, also when an error route proxies again.
+	watched bool
+	handler *Handler
 
 	// current is the placement of the dispatch under way, made by policy;
 	// tried are the upstreams that this policy has dispatched the request to,

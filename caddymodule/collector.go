@@ -50,7 +50,7 @@ func (collector) Describe(ch chan<- *prometheus.Desc) {
 func (collector) Collect(ch chan<- prometheus.Metric) {
 	now := time.Now()
 	for _, f := range listFleets() {
-		view := f.fleet.View(now)
+		view := f.View(now)
 		collectQueue(ch, f.name, &view)
 		for _, u := range view.Upstreams {
 			// names of dynamic upstreams come from elsewhere

@@ -140,7 +140,7 @@ func TestStatus(t *testing.T) {
 	f.ScrapeFailed("unknown")
 	measure(f, "known", now)
 
-	text, err := json.Marshal(describeFleet("f", f))
+	text, err := json.Marshal(describeFleet(namedFleet{"f", pooledFleet{Fleet: f, live: new(livePolicies)}}))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -88,19 +88,15 @@ func (*Handler) CaddyModule() caddy.ModuleInfo {
 // Provision fills in the defaults.
 func (h *Handler) Provision(ctx caddy.Context) error {
 	h.logger = ctx.Logger()
-	if h.MaxBody == 0 {
-		h.MaxBody = defaultMaxBody
-	}
-	if h.MaxBuffered == 0 {
-		h.MaxBuffered = defaultMaxBuffered
-	}
-	if h.MaxPromptTokens == 0 {
-		h.MaxPromptTokens = prompts.DefaultMaxPromptTokens
-	}
-	if h.MediaTokens == 0 {
-		h.MediaTokens = prompts.DefaultMediaTokens
-	}
+	h.setDefaults()
 	return nil
+}
+
+func (h *Handler) setDefaults() {
+	set(&h.MaxBody, defaultMaxBody)
+	set(&h.MaxBuffered, defaultMaxBuffered)
+	set(&h.MaxPromptTokens, prompts.DefaultMaxPromptTokens)
+	set(&h.MediaTokens, prompts.DefaultMediaTokens)
 }
 
 // Validate checks the ranges of the options.
@@ -127,7 +123,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyht
 	if a.watched {
 		return next.ServeHTTP(w, r)
 	}
-	a.watched, a.handled = true, true
+	a.watched, a.handler = true, h
 	rw := newResponseWriter(w, a, r.Context())
 
 	// set when next returns: when it panics instead, which Caddy does to abort

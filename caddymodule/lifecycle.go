@@ -17,8 +17,7 @@ import (
 // when the whole configuration runs. Provisioning is no sign of that: `caddy
 // validate` does no more, and another module may yet fail.
 func (p *LoadAwareSelection) prepareTasks(ctx caddy.Context) error {
-	proxy := proxyOf(ctx)
-	if proxy == nil {
+	if p.proxy == nil {
 		return nil
 	}
 	app, err := ctx.App("events")
@@ -36,12 +35,13 @@ func (p *LoadAwareSelection) prepareTasks(ctx caddy.Context) error {
 		return fmt.Errorf("subscribing to the end of the configuration: %w", err)
 	}
 	if !p.Metrics.Disabled {
-		p.scraper = newScraper(ctx, p, proxy)
+		p.scraper = newScraper(ctx, p, p.proxy)
 	}
 	return nil
 }
 
 func (p *LoadAwareSelection) startTasks() {
+	p.lease.pooled().live.add(p)
 	p.scraper.start()
 	p.store.start()
 }
@@ -50,6 +50,7 @@ func (p *LoadAwareSelection) startTasks() {
 func (p *LoadAwareSelection) stopTasks() {
 	p.scraper.stop()
 	p.store.stop()
+	p.lease.pooled().live.remove(p)
 }
 
 // lifeHandler is called at a moment in the life of a configuration. It has no

@@ -84,8 +84,8 @@ func (h *ModelsHandler) ServeHTTP(w http.ResponseWriter, r *http.Request, next c
 	if r.Method != http.MethodGet && r.Method != http.MethodHead {
 		return next.ServeHTTP(w, r)
 	}
-	f := findFleet(h.Fleet)
-	if f == nil {
+	f, inUse := findFleet(h.Fleet)
+	if !inUse {
 		return writeBody(w, http.StatusServiceUnavailable, noModels(fmt.Sprintf("fleet %s is not in use", h.Fleet)))
 	}
 	models := f.ServedModels(time.Now())

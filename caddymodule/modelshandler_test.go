@@ -80,7 +80,7 @@ func TestModelsHandlerUnknown(t *testing.T) {
 	}
 	t.Run("unused", func(t *testing.T) {
 		unavailable(t, "fleet "+t.Name()+" is not in use")
-		if findFleet(t.Name()) != nil {
+		if _, inUse := findFleet(t.Name()); inUse {
 			t.Error("the handler keeps a fleet")
 		}
 	})

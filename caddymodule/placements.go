@@ -87,15 +87,20 @@ func describeDecision(d *fleet.Decision) placementStatus {
 		UncachedTokens: d.UncachedTokens,
 		Attempt:        d.Attempt,
 		FirstOutputMS:  d.FirstOutput.Seconds() * 1e3,
-		Upstreams:      make([]appraisalStatus, len(d.Appraisals)),
+		Upstreams:      describeAppraisals(d.Appraisals),
 	}
 	if d.Ended {
 		s.Cause = d.Cause.String()
 	}
-	for i := range d.Appraisals {
-		s.Upstreams[i] = describeAppraisal(&d.Appraisals[i])
-	}
 	return s
+}
+
+func describeAppraisals(appraisals []fleet.Appraisal) []appraisalStatus {
+	list := make([]appraisalStatus, len(appraisals))
+	for i := range appraisals {
+		list[i] = describeAppraisal(&appraisals[i])
+	}
+	return list
 }
 
 func describeAppraisal(a *fleet.Appraisal) appraisalStatus {

@@ -141,7 +141,9 @@ type LoadAwareSelection struct {
 	options fleet.Options
 	headers []string
 
-	// listed are the upstreams of the configuration
+	// proxy is the one that the policy chooses for, nil where it is none, and
+	// listed are its upstreams as the configuration has them
+	proxy  *reverseproxy.Handler
 	listed []string
 
 	lease lease
@@ -152,9 +154,10 @@ type LoadAwareSelection struct {
 	scraper *scraper
 	store   *sessionStore
 
-	// pool is the pool of the last request; warned says that the missing
-	// handler was reported
+	// pool is the pool of the last request, and handler the one that has read
+	// it; warned says that the missing handler was reported
 	pool    atomic.Pointer[resolvedPool]
+	handler atomic.Pointer[Handler]
 	usable  sync.Pool
 	warned  atomic.Bool
 	cleanup sync.Once
@@ -179,7 +182,8 @@ func (p *LoadAwareSelection) Provision(ctx caddy.Context) error {
 	p.logger = ctx.Logger()
 	p.setDefaults()
 	p.headers = canonicalHeaders(p.SessionHeader)
-	p.listed = staticUpstreams(proxyOf(ctx))
+	p.proxy = proxyOf(ctx)
+	p.listed = staticUpstreams(p.proxy)
 	if err := p.prepareTasks(ctx); err != nil {
 		return err
 	}

@@ -23,6 +23,7 @@ type pooledFleet struct {
 	*fleet.Fleet
 	scrapeOwners *scrapeOwners
 	storeWriters *storeWriters
+	live         *livePolicies
 }
 
 // Destruct implements caddy.Destructor. A fleet is memory and nothing else.
@@ -47,7 +48,7 @@ func (l *lease) acquire() *fleet.Fleet {
 	if l.refs == 0 {
 		// the constructor cannot fail
 		value, _, _ := fleets.LoadOrNew(l.name, func() (caddy.Destructor, error) {
-			return pooledFleet{fleet.New(rand.Uint64), newScrapeOwners(), new(storeWriters)}, nil
+			return pooledFleet{fleet.New(rand.Uint64), newScrapeOwners(), new(storeWriters), new(livePolicies)}, nil
 		})
 		l.value = value.(pooledFleet)
 	}
@@ -74,28 +75,27 @@ func (l *lease) release() {
 	}
 }
 
-// findFleet returns the named fleet if it is in use.
-func findFleet(name string) (found *fleet.Fleet) {
-	fleets.Range(func(key, value any) bool {
-		if key == name {
-			found = value.(pooledFleet).Fleet
-		}
-		return found == nil
-	})
-	return found
-}
-
 // namedFleet is a fleet in use.
 type namedFleet struct {
-	name  string
-	fleet *fleet.Fleet
+	name string
+	pooledFleet
+}
+
+// findFleet returns the named fleet if it is in use.
+func findFleet(name string) (found namedFleet, inUse bool) {
+	for _, f := range listFleets() {
+		if f.name == name {
+			return f, true
+		}
+	}
+	return namedFleet{}, false
 }
 
 // listFleets returns the fleets in use, in no order.
 func listFleets() []namedFleet {
 	var list []namedFleet
 	fleets.Range(func(key, value any) bool {
-		list = append(list, namedFleet{key.(string), value.(pooledFleet).Fleet})
+		list = append(list, namedFleet{key.(string), value.(pooledFleet)})
 		return true
 	})
 	return list

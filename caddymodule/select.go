@@ -36,6 +36,8 @@ func (p *LoadAwareSelection) Select(upstreams reverseproxy.UpstreamPool, r *http
 	}
 	if !a.watched {
 		p.warnUnwatched(a)
+	} else if p.handler.Load() != a.handler {
+		p.handler.Store(a.handler)
 	}
 	if a.refusedBy(p) {
 		return nil
@@ -48,7 +50,26 @@ func (p *LoadAwareSelection) Select(upstreams reverseproxy.UpstreamPool, r *http
 		return nil
 	}
 
-	key, shared := sessionKey(p.Fleet, p.headers, r.Header, &a.prompt)
+	request := p.request(a, r.Header)
+	res := &placed{lease: &p.lease}
+	state := p.lease.acquire()
+	at := state.Place(&res.Placement, &request, p.resolve(state, upstreams), *usable, &p.options, time.Now())
+	if at == fleet.NoRoom {
+		at = p.wait(a, r, state, res, &request, upstreams)
+	}
+	if at < 0 {
+		p.lease.release()
+		return nil
+	}
+	a.dispatch(p, res, r.Context())
+	a.renewBody(r)
+	a.report(r.Context(), request.Session)
+	return upstreams[at]
+}
+
+// request is what the fleet is asked to place.
+func (p *LoadAwareSelection) request(a *attempt, header http.Header) fleet.Request {
+	key, shared := sessionKey(p.Fleet, p.headers, header, &a.prompt)
 	request := fleet.Request{
 		Session:   key,
 		Shared:    shared,
@@ -70,20 +91,7 @@ func (p *LoadAwareSelection) Select(upstreams reverseproxy.UpstreamPool, r *http
 	if a.policy == p {
 		request.Tried = a.tried
 	}
-	res := &placed{lease: &p.lease}
-	state := p.lease.acquire()
-	at := state.Place(&res.Placement, &request, p.resolve(state, upstreams), *usable, &p.options, time.Now())
-	if at == fleet.NoRoom {
-		at = p.wait(a, r, state, res, &request, upstreams)
-	}
-	if at < 0 {
-		p.lease.release()
-		return nil
-	}
-	a.dispatch(p, res, r.Context())
-	a.renewBody(r)
-	a.report(r.Context(), key)
-	return upstreams[at]
+	return request
 }
 
 // takeUsable returns a scratch list of positions.
@@ -186,7 +194,7 @@ func (a *attempt) renewBody(r *http.Request) {
 
 // warnUnwatched says once that requests with a prompt come without the handler.
 func (p *LoadAwareSelection) warnUnwatched(a *attempt) {
-	if a.prefills && !a.handled && p.warned.CompareAndSwap(false, true) {
+	if a.prefills && a.handler == nil && p.warned.CompareAndSwap(false, true) {
 		p.logger.Warn("llm_loadaware handler is missing in front of the proxy: " +
 			"prompts are charged by their content length and released when the request ends")
 	}

@@ -21,6 +21,7 @@ type fleetStatus struct {
 	QueueRejected map[string]uint64 `json:"queue_rejected"`
 
 	Upstreams []upstreamStatus `json:"upstreams"`
+	Policies  []policyStatus   `json:"policies"`
 }
 
 // upstreamStatus is the JSON form of an upstream. What is not known is left out.
@@ -69,21 +70,22 @@ type engineStatus struct {
 func allFleets() []fleetStatus {
 	list := []fleetStatus{}
 	for _, f := range listFleets() {
-		list = append(list, describeFleet(f.name, f.fleet))
+		list = append(list, describeFleet(f))
 	}
 	slices.SortFunc(list, func(a, b fleetStatus) int { return cmp.Compare(a.Name, b.Name) })
 	return list
 }
 
-func describeFleet(name string, f *fleet.Fleet) fleetStatus {
+func describeFleet(f namedFleet) fleetStatus {
 	now := time.Now()
 	view := f.View(now)
 	status := fleetStatus{
-		Name:          name,
+		Name:          f.name,
 		Sessions:      view.Sessions,
 		QueueWaiting:  make(map[string]int, fleet.Classes),
 		QueueRejected: make(map[string]uint64, fleet.Refusals),
 		Upstreams:     []upstreamStatus{},
+		Policies:      []policyStatus{},
 	}
 	for i, n := range view.QueueWaiting {
 		status.QueueWaiting[fleet.Class(i).String()] = n
@@ -93,6 +95,9 @@ func describeFleet(name string, f *fleet.Fleet) fleetStatus {
 	}
 	for i := range view.Upstreams {
 		status.Upstreams = append(status.Upstreams, describeUpstream(&view.Upstreams[i], now))
+	}
+	for _, p := range f.live.all() {
+		status.Policies = append(status.Policies, describePolicy(p, now))
 	}
 	return status
 }

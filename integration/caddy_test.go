@@ -5,7 +5,6 @@ package integration
 
 import (
 	"cmp"
-	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -25,20 +24,28 @@ import (
 	_ "github.com/caddy-llm/loadaware"
 )
 
-// adminClient talks to admin endpoints. One that Caddy has just replaced may take
-// one more connection from the listener that both share, and reset it: nothing
-// was sent by then, so it is dialled again.
-var adminClient = &http.Client{Transport: &http.Transport{
-	DialContext: func(ctx context.Context, network, address string) (conn net.Conn, err error) {
-		for range 100 {
-			conn, err = new(net.Dialer).DialContext(ctx, network, address)
-			if !errors.Is(err, syscall.ECONNRESET) {
+// adminClient talks to admin endpoints.
+var adminClient = &http.Client{Transport: adminTransport{}}
+
+// adminTransport sends once more what a reset connection has kept from an answer.
+// An admin endpoint that Caddy has just replaced may take one more connection from
+// the listener that both share, and reset it before or after it was written to.
+type adminTransport struct{}
+
+func (adminTransport) RoundTrip(r *http.Request) (res *http.Response, err error) {
+	for range 100 {
+		res, err = http.DefaultTransport.RoundTrip(r)
+		if !errors.Is(err, syscall.ECONNRESET) {
+			break
+		}
+		if r.GetBody != nil {
+			if r.Body, err = r.GetBody(); err != nil {
 				break
 			}
 		}
-		return conn, err
-	},
-}}
+	}
+	return res, err
+}
 
 // server is a running Caddy.
 type server struct {

@@ -41,7 +41,7 @@ func render(s *source) ([]byte, error) {
 	w := &writer{source: s, written: make(map[string]bool)}
 	w.WriteString(preface)
 	for _, module := range s.modules {
-		if err := w.object(module, "## `"+module.id+"`", 3); err != nil {
+		if err := w.object(module, "## "+heading(module), 3); err != nil {
 			return nil, err
 		}
 	}
@@ -128,16 +128,21 @@ func indented(doc string) string {
 	return ":\n  " + strings.ReplaceAll(strings.ReplaceAll(doc, "\n", "\n  "), "\n  \n", "\n\n")
 }
 
-// heading is what an object is called that is no module.
+// heading is what an object is called.
 func heading(o *object) string {
-	if o.exported {
+	switch {
+	case o.id != "":
+		return "`" + o.id + "`"
+	case o.exported:
 		return o.name
 	}
 	return strings.TrimSuffix(o.name, "Status")
 }
 
 // anchor is where the heading of an object is.
-func anchor(o *object) string { return "#" + strings.ToLower(heading(o)) }
+func anchor(o *object) string {
+	return "#" + strings.ToLower(strings.NewReplacer("`", "", ".", "").Replace(heading(o)))
+}
 
 // refersTo returns the name of the object that a field of this type has, or has
 // several of, "" for none.
