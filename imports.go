@@ -7,6 +7,7 @@
 //   - http.reverse_proxy.selection_policies.llm_loadaware decides,
 //   - http.handlers.llm_loadaware reads requests and watches responses,
 //   - http.handlers.llm_loadaware_models lists the models of a fleet,
+//   - http.handlers.llm_loadaware_status is a live page of a fleet,
 //   - admin.api.llm_loadaware shows the state.
 //
 // The import stands here so that xcaddy can build with the module's root path.

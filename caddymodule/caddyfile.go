@@ -26,6 +26,9 @@ func init() {
 	// before every directive that may hold the reverse_proxy whose answer it
 	// takes the place of, and after what may refuse the request
 	httpcaddyfile.RegisterDirectiveOrder("llm_loadaware_models", httpcaddyfile.Before, "invoke")
+	httpcaddyfile.RegisterHandlerDirective("llm_loadaware_status", parseStatusHandler)
+	// the same, so that authentication at the site's level stands before it
+	httpcaddyfile.RegisterDirectiveOrder("llm_loadaware_status", httpcaddyfile.Before, "invoke")
 }
 
 func parseHandler(h httpcaddyfile.Helper) (caddyhttp.MiddlewareHandler, error) {
@@ -207,6 +210,8 @@ var (
 	errTooLarge    = errors.New("must be less")
 	errWeight      = errors.New("must be a number that is not negative")
 	errNotOff      = errors.New("must be off")
+
+	errStatusInterval = errors.New("must be from 100ms to 1m")
 )
 
 func parseName(s string) (string, error) {

@@ -17,6 +17,9 @@
 // of its configuration to its end, and a session store writes what the fleet
 // remembers to Caddy's storage. Nothing in a request's path waits for them.
 //
+// A [StatusHandler] shows a fleet to those who watch. Their streams share what a hub
+// makes of it once for each interval, from copies, and nothing runs without them.
+//
 // Who owns what:
 //
 //   - The pool of fleets is process-wide and guards itself. A lease guards its
@@ -32,6 +35,8 @@
 //   - Which policy stores the sessions is kept with the pooled fleet too. A lock of
 //     its own is held while one of them writes; that of the fleet is held for
 //     portions of the copy only.
+//   - What a hub has made is behind a lock of its own, which is held while an event
+//     is made; that of the fleet is held for the copies only.
 //   - A policy's fields are read-only once it is provisioned, but for the pool
 //     it resolved last.
 package caddymodule

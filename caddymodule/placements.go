@@ -29,7 +29,7 @@ type placementStatus struct {
 	FirstOutputMS float64 `json:"first_output_ms,omitempty"`
 	Cause         string  `json:"cause,omitempty"`
 
-	Upstreams []appraisalStatus `json:"upstreams"`
+	Upstreams []appraisalStatus `json:"upstreams,omitzero"`
 }
 
 // appraisalStatus is the JSON form of what an upstream was worth to a placement.
@@ -67,7 +67,10 @@ type costsStatus struct {
 // recentPlacements describes the last n placements of a fleet, the last one
 // first.
 func recentPlacements(f *fleet.Fleet, n int) []placementStatus {
-	decisions := f.Placements(n)
+	return describeDecisions(f.Placements(n))
+}
+
+func describeDecisions(decisions []fleet.Decision) []placementStatus {
 	list := make([]placementStatus, len(decisions))
 	for i := range decisions {
 		list[i] = describeDecision(&decisions[i])

@@ -21,7 +21,7 @@ type fleetStatus struct {
 	QueueRejected map[string]uint64 `json:"queue_rejected"`
 
 	Upstreams []upstreamStatus `json:"upstreams"`
-	Policies  []policyStatus   `json:"policies"`
+	Policies  []policyStatus   `json:"policies,omitzero"`
 }
 
 // upstreamStatus is the JSON form of an upstream. What is not known is left out.
@@ -79,13 +79,22 @@ func allFleets() []fleetStatus {
 func describeFleet(f namedFleet) fleetStatus {
 	now := time.Now()
 	view := f.View(now)
+	status := describeView(f.name, &view, now)
+	status.Policies = []policyStatus{}
+	for _, p := range f.live.all() {
+		status.Policies = append(status.Policies, describePolicy(p, now))
+	}
+	return status
+}
+
+// describeView describes what was copied from a fleet, without its policies.
+func describeView(name string, view *fleet.View, now time.Time) fleetStatus {
 	status := fleetStatus{
-		Name:          f.name,
+		Name:          name,
 		Sessions:      view.Sessions,
 		QueueWaiting:  make(map[string]int, fleet.Classes),
 		QueueRejected: make(map[string]uint64, fleet.Refusals),
 		Upstreams:     []upstreamStatus{},
-		Policies:      []policyStatus{},
 	}
 	for i, n := range view.QueueWaiting {
 		status.QueueWaiting[fleet.Class(i).String()] = n
@@ -95,9 +104,6 @@ func describeFleet(f namedFleet) fleetStatus {
 	}
 	for i := range view.Upstreams {
 		status.Upstreams = append(status.Upstreams, describeUpstream(&view.Upstreams[i], now))
-	}
-	for _, p := range f.live.all() {
-		status.Policies = append(status.Policies, describePolicy(p, now))
 	}
 	return status
 }

@@ -45,7 +45,7 @@ func (t *trail) fit(upstreams int) {
 	if upstreams <= t.width {
 		return
 	}
-	kept := t.last(trailLength)
+	kept := t.last(trailLength, true)
 	// twice the room, so that a pool that grows by one does not take it anew
 	t.width = max(upstreams, min(2*t.width, trailAppraisals/trailLength))
 	n := min(trailLength, max(trailAppraisals/t.width, 1))
@@ -92,8 +92,9 @@ func (t *trail) find(serial uint64) *step {
 	return nil
 }
 
-// last returns copies of the last n decisions, the last one first.
-func (t *trail) last(n int) []Decision {
+// last returns copies of the last n decisions, the last one first. They have
+// their appraisals only where those are wanted.
+func (t *trail) last(n int, appraisals bool) []Decision {
 	list := make([]Decision, 0, min(n, len(t.steps)))
 	for serial := t.made; len(list) < cap(list); serial-- {
 		s := t.find(serial)
@@ -101,7 +102,10 @@ func (t *trail) last(n int) []Decision {
 			break
 		}
 		d := s.Decision
-		d.Model, d.Appraisals = string(s.model), slices.Clone(s.Appraisals)
+		d.Model, d.Appraisals = string(s.model), nil
+		if appraisals {
+			d.Appraisals = slices.Clone(s.Appraisals)
+		}
 		list = append(list, d)
 	}
 	return list
@@ -113,7 +117,15 @@ func (t *trail) last(n int) []Decision {
 func (f *Fleet) Placements(n int) []Decision {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return f.trail.last(n)
+	return f.trail.last(n, true)
+}
+
+// Outlines returns the same as [Fleet.Placements] without the appraisals, which
+// is little to copy however many upstreams there are.
+func (f *Fleet) Outlines(n int) []Decision {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.trail.last(n, false)
 }
 
 // remember keeps the decision for candidate chosen, which is about to be carried

@@ -4,6 +4,7 @@
 package fleet
 
 import (
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -31,6 +32,13 @@ func TestPlacements(t *testing.T) {
 	last, earlier := list[0], list[1]
 	if at != 1 || last.Upstream != b.pool.Names()[1] || last.Reason != ReasonPrefix || last.Ended || last.FirstOutput != 0 {
 		t.Errorf("last placement = %+v, want a warm one on %s without output", last, b.pool.Names()[1])
+	}
+	for i, d := range b.Outlines(10) {
+		want := list[i]
+		want.Appraisals = nil
+		if !reflect.DeepEqual(d, want) {
+			t.Errorf("outline %d = %+v, want %+v", i, d, want)
+		}
 	}
 	if len(last.Model) != longestModel {
 		t.Errorf("model has %d bytes, want %d", len(last.Model), longestModel)

@@ -97,6 +97,8 @@ func (f *Fleet) View(now time.Time) View {
 			silent++
 		}
 	}
+	// a list is replaced when it changes, and need not be copied here
+	lists := make([]modelList, 0, len(f.upstreams))
 	for name, u := range f.upstreams {
 		quiet := u.unlisted || now.Sub(u.seen) > exportedFor
 		if u.listed <= 0 && !u.drained && u.counters.Idle() && quiet {
@@ -112,7 +114,6 @@ func (f *Fleet) View(now time.Time) View {
 			PrefillRate:    rate,
 			Speed:          relative(rate, rates),
 			Belief:         u.engine.Belief(),
-			Models:         u.models.names(now),
 			Name:           name,
 			Requests:       u.counters.Requests(),
 			Prefill:        u.counters.Prefill(),
@@ -123,8 +124,12 @@ func (f *Fleet) View(now time.Time) View {
 			PrefixCapacity: u.index.Capacity(),
 			Totals:         u.totals,
 		})
+		lists = append(lists, u.models)
 	}
 	f.mu.Unlock()
+	for i := range lists {
+		v.Upstreams[i].Models = lists[i].names(now)
+	}
 	slices.SortFunc(v.Upstreams, func(a, b UpstreamView) int { return cmp.Compare(a.Name, b.Name) })
 	return v
 }

@@ -65,6 +65,11 @@ var queueOptions = []option{
 	{name: "priority_header", good: "X-Class", bad: []string{`""`}},
 }
 
+var statusOptions = []option{
+	{name: "interval", good: "250ms", bad: []string{"0", "-1s", "99ms", "61s", "x", "5", `""`}},
+	{name: "max_viewers", good: "5", bad: []string{"0", "-1", "x", "1.5", "99999999999999999999", `""`}},
+}
+
 // grammar is a directive or policy: what comes before its options and after.
 type grammar struct {
 	name, before, after string
@@ -82,6 +87,7 @@ var grammars = []grammar{
 		"queue", ":80 {\n\treverse_proxy a:1 {\n\t\tlb_policy llm_loadaware {\n\t\t\tqueue%s {\n",
 		"\t\t\t\tmax_requests 1\n\t\t\t}\n\t\t}\n\t}\n}\n", queueOptions,
 	},
+	{"status", ":80 {\n\tllm_loadaware_status blue%s {\n", "\t}\n}\n", statusOptions},
 }
 
 func adapt(text string) (string, error) {

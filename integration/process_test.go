@@ -43,8 +43,14 @@ type process struct {
 // spawn runs a Caddyfile in another process and waits until the site answers. The process ends with the test.
 func (s *server) spawn(t *testing.T, caddyfile string) *process {
 	t.Helper()
+	return s.spawnJSON(t, s.adapt(caddyfile))
+}
+
+// spawnJSON does the same with a JSON config.
+func (s *server) spawnJSON(t *testing.T, config []byte) *process {
+	t.Helper()
 	file := filepath.Join(t.TempDir(), "config.json")
-	if err := os.WriteFile(file, s.adapt(caddyfile), 0o600); err != nil {
+	if err := os.WriteFile(file, config, 0o600); err != nil {
 		t.Fatal(err)
 	}
 	self, err := os.Executable()

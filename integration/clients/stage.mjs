@@ -1,9 +1,9 @@
 // SPDX-FileCopyrightText: The Caddy LLM authors
 // SPDX-License-Identifier: Apache-2.0
 
-// A stage is simulated servers and Caddy with the production example in front
-// of them, each a process of its own on a port that the kernel gives. The
-// variables CADDY and VLLMSIM name the programs; ./run builds them.
+// A stage is simulated servers and Caddy in front of them, with the production
+// example or another config, each a process of its own on a port that the kernel
+// gives. The variables CADDY and VLLMSIM name the programs; ./run builds them.
 
 import { spawn } from "node:child_process";
 import { once } from "node:events";
@@ -25,10 +25,12 @@ const children = new Set();
 process.on("exit", () => children.forEach((child) => child.kill("SIGKILL")));
 for (const signal of ["SIGINT", "SIGTERM"]) process.on(signal, () => process.exit(1));
 
-// start runs three simulated servers and Caddy. flags go to each server.
-export async function start(flags = []) {
+// start runs three simulated servers and Caddy. flags go to each server, and
+// sites writes a Caddyfile without global options for an address to listen on and
+// the servers.
+export async function start(flags = [], sites = production) {
   try {
-    return await startAll(flags);
+    return await startAll(flags, sites);
   } catch (err) {
     // the runner waits for them otherwise
     children.forEach((child) => child.kill("SIGKILL"));
@@ -36,13 +38,13 @@ export async function start(flags = []) {
   }
 }
 
-async function startAll(flags) {
+async function startAll(flags, sites) {
   const dir = mkdtempSync(join(tmpdir(), "clients-"));
   process.on("exit", () => rmSync(dir, { recursive: true, force: true }));
   const servers = await Promise.all([1, 2, 3].map((seed) => startServer(seed, flags)));
   const [site, admin] = await freeAddresses(2);
   const config = join(dir, "Caddyfile");
-  await writeFile(config, await caddyfile(site, admin, servers));
+  await writeFile(config, globals(admin) + (await sites(site, servers)));
   const caddy = launch(process.env.CADDY, ["run", "--config", config], {
     // Caddy keeps files where these say
     env: { PATH: process.env.PATH, HOME: dir, XDG_CONFIG_HOME: dir, XDG_DATA_HOME: dir },
@@ -83,8 +85,12 @@ async function freeAddresses(n) {
   return addresses;
 }
 
-// caddyfile is the production example with other addresses.
-async function caddyfile(site, admin, servers) {
+function globals(admin) {
+  return `{\n\tadmin ${admin}\n\tpersist_config off\n\tgrace_period 1s\n\tlog {\n\t\tlevel ERROR\n\t}\n}\n`;
+}
+
+// production is the production example with other addresses.
+async function production(site, servers) {
   let text = await readFile(process.env.CADDYFILE, "utf8");
   const put = (name, address) => {
     if (!text.includes(name)) throw new Error(`the example has no ${name}`);
@@ -92,8 +98,7 @@ async function caddyfile(site, admin, servers) {
   };
   put("llm.example.com", `http://${site}`);
   servers.forEach((server, i) => put(`vllm-${i}:8000`, server.address));
-  const global = `admin ${admin}\n\tpersist_config off\n\tgrace_period 1s\n\tlog {\n\t\tlevel ERROR\n\t}`;
-  return `{\n\t${global}\n}\n${text}`;
+  return text;
 }
 
 // Server is a simulated server.
@@ -132,6 +137,17 @@ class Stage {
   // its Sec-Fetch-Mode, and wants it to name an origin that is allowed.
   ask(path) {
     return fetch(`http://${this.admin}${path}`, { headers: { Origin: `http://${this.admin}` } });
+  }
+
+  // load has Caddy run another config, as start takes one, and even the same one
+  // anew.
+  async load(sites) {
+    const res = await fetch(`http://${this.admin}/load`, {
+      method: "POST",
+      headers: { Origin: `http://${this.admin}`, "Content-Type": "text/caddyfile", "Cache-Control": "must-revalidate" },
+      body: globals(this.admin) + (await sites(new URL(this.url).host, this.servers)),
+    });
+    if (!res.ok) throw new Error(await res.text());
   }
 
   // fleet returns the upstreams as Caddy's admin API shows them, in the order

@@ -26,7 +26,7 @@ const answersPreface = `
 ## Answers of the admin endpoint
 
 Their words are those of the [metrics](../README.md#metrics-and-state) and of the
-placeholders.
+placeholders. The events of the status page have the same.
 `
 
 // writer writes a reference. The objects that are written are not written again.
