@@ -34,9 +34,7 @@ func (p *LoadAwareSelection) prepareTasks(ctx caddy.Context) error {
 	if err := events.On("stopping", &lifeHandler{func() { p.store.flush() }}); err != nil {
 		return fmt.Errorf("subscribing to the end of the configuration: %w", err)
 	}
-	if !p.Metrics.Disabled {
-		p.scraper = newScraper(ctx, p, p.proxy)
-	}
+	p.scraper = newScraper(ctx, p, p.proxy)
 	return nil
 }
 

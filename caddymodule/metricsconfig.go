@@ -36,10 +36,14 @@ const leastInterval = 100 * time.Millisecond
 // full KV cache, a restart. An upstream that says nothing of use is treated as
 // if it had not been asked.
 //
+// One without metrics is asked for `/health` every second while it cools down, also
+// where the questions are turned off: no request is to find out whether it is back.
+//
 // An upstream whose address has placeholders is not asked. Where policies of
 // the same fleet name the same upstream, the one that was loaded last asks it.
 type Metrics struct {
-	// Disabled turns the questions off, those for models too. Default: false.
+	// Disabled turns the questions off, those for models too. Only an upstream
+	// that cools down is asked for its health then. Default: false.
 	Disabled bool `json:"disabled,omitempty"`
 
 	// Path is where the metrics are, with a query if there is one.

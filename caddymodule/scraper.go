@@ -16,9 +16,10 @@ import (
 	"github.com/caddy-llm/loadaware/fleet"
 )
 
-// scraper asks the upstreams of one policy about themselves, and gives the
-// answers to the policy's fleet. It has one goroutine for each upstream, and
-// one that follows a dynamic list.
+// scraper asks the upstreams of one policy about themselves, or only whether they
+// are back where that is all it may ask, and gives the answers to the policy's
+// fleet. It has one goroutine for each upstream, and one that follows a dynamic
+// list.
 type scraper struct {
 	tasks
 
@@ -134,7 +135,9 @@ func (s *scraper) reconcile(ctx context.Context) {
 func (s *scraper) ask(ctx context.Context, name string) (end context.CancelFunc) {
 	t, err := newScrapeTarget(s, name)
 	if err != nil {
-		s.logger.Info("upstream is not scraped", zap.String("upstream", name), zap.Error(err))
+		if !s.config.Disabled {
+			s.logger.Info("upstream is not scraped", zap.String("upstream", name), zap.Error(err))
+		}
 		return func() {}
 	}
 	ctx, end = context.WithCancel(ctx)

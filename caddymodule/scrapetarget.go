@@ -61,6 +61,7 @@ type scrapeTarget struct {
 	claim *scrapeClaim
 
 	metrics, models     scrapePage
+	health              scrapePage
 	metricsAt, modelsAt address
 }
 
@@ -80,6 +81,10 @@ func newScrapeTarget(s *scraper, name string) (*scrapeTarget, error) {
 		path: modelsPath, accept: "application/json", read: t.readModels,
 		interval: modelsInterval, valid: t.validity(modelsInterval),
 	}
+	t.health = scrapePage{
+		path: healthPath, accept: "*/*", read: readHealth,
+		interval: min(interval, healthInterval),
+	}
 	t.claim = s.owners.claim(name, s.started)
 	return t, nil
 }
@@ -91,12 +96,19 @@ func (t *scrapeTarget) validity(interval time.Duration) time.Duration {
 }
 
 // run asks for one page at a time until ctx ends. It begins at any moment of an
-// interval, so that many upstreams are not asked at the same one.
+// interval, so that many upstreams are not asked at the same one. Where the
+// questions are turned off only the health of an upstream that cools down is left.
 func (t *scrapeTarget) run(ctx context.Context) {
 	metrics := time.NewTimer(rand.N(t.metrics.interval))
 	defer metrics.Stop()
 	models := time.NewTimer(rand.N(t.metrics.interval))
 	defer models.Stop()
+	health := time.NewTimer(rand.N(t.health.interval))
+	defer health.Stop()
+	if t.config.Disabled {
+		metrics.Stop()
+		models.Stop()
+	}
 	for {
 		select {
 		case <-ctx.Done():
@@ -107,6 +119,11 @@ func (t *scrapeTarget) run(ctx context.Context) {
 		case <-models.C:
 			t.ask(ctx, &t.models, t.modelsAt)
 			models.Reset(t.models.pause())
+		case <-health.C:
+			if t.probes() {
+				t.probe(ctx)
+			}
+			health.Reset(t.health.pause())
 		}
 	}
 }

@@ -51,9 +51,10 @@ type health struct {
 	trialEnds time.Time
 
 	// tried and answered are when a scraper has last asked the upstream, and
-	// when it has last had an answer; lost says that the last try had none
-	tried, answered time.Time
-	lost            bool
+	// when it has last had an answer; lost says that the last try had none.
+	// watched is when one has last said that it would ask where there is need to
+	tried, answered, watched time.Time
+	lost                     bool
 
 	// refused is when the upstream last had no room, zero once a report has
 	// come
@@ -108,8 +109,14 @@ func (h *health) cooling(now time.Time) bool {
 	case now.Before(h.until), h.tries(now):
 		return true
 	}
-	probed := now.Sub(h.tried) < probedFor
-	return probed && !h.answered.After(h.failed) && now.Sub(h.until) < mostPause
+	probed := now.Sub(h.tried) < probedFor || now.Sub(h.watched) < probedFor
+	return probed && h.awaited(now)
+}
+
+// awaited reports that an answer to a scraper would tell whether the upstream is
+// back, and that there was none since it has failed.
+func (h *health) awaited(now time.Time) bool {
+	return h.pause != 0 && !h.answered.After(h.failed) && now.Sub(h.until) < mostPause
 }
 
 // tries reports that a trial is under way.
@@ -140,6 +147,18 @@ func (h *health) probe(ok bool, now time.Time) {
 		}
 	}
 	h.tried, h.lost = now, !ok
+}
+
+// watch notes that a scraper is at work that asks only where there is need to, and
+// reports whether there is.
+func (h *health) watch(now time.Time) (asks bool) {
+	h.watched = now
+	if h.pause == 0 {
+		// what was asked the last time is of another cool-down
+		h.lost = false
+		return false
+	}
+	return now.Before(h.until) || h.awaited(now)
 }
 
 // refuse notes that the upstream had no room.

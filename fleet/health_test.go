@@ -207,6 +207,64 @@ func TestTrialWaitsForAProbe(t *testing.T) {
 	b.wantChoice(t, "the scraper is gone", 0)
 }
 
+// Where nobody asks upstreams that are well, the first answer after a failure is
+// waited for all the same.
+func TestTrialWaitsForAWatch(t *testing.T) {
+	b := newBed(2)
+	b.loaded(1, 10_000_000)
+	name := b.pool.Names()[0]
+	asks := func(what string, want bool) {
+		t.Helper()
+		if got := b.Watch(name, b.now); got != want {
+			t.Errorf("%s: asks %v, want %v", what, got, want)
+		}
+	}
+	b.wantChoice(t, "before any failure", 0)
+	asks("before any failure", false)
+	b.fails(0, 2)
+	b.wait(leastPause)
+	b.wantChoice(t, "not asked yet", 1)
+	asks("after the pause", true)
+	b.Probed(name, false, b.now)
+	b.wantChoice(t, "no answer", 1)
+	asks("after no answer", true)
+	b.Probed(name, true, b.now)
+	b.wantChoice(t, "an answer", 0)
+	asks("after an answer", false)
+
+	b.fails(0, 1)
+	asks("in the pause", true)
+	b.wait(time.Second)
+	b.Probed(name, true, b.now)
+	b.wantChoice(t, "an answer in the pause", 1)
+	b.wait(time.Second)
+	b.wantChoice(t, "after the pause", 0)
+	b.serve(prompt(100, nil), 0)
+	asks("after a success", false)
+
+	b.fails(0, 3)
+	b.Probed(name, false, b.now)
+	b.wait(leastPause)
+	b.Probed(name, true, b.now)
+	b.serve(prompt(100, nil), 0)
+	b.Probed(name, false, b.now)
+	asks("when it is well again", false)
+	b.fails(0, 3)
+	b.Probed(name, true, b.now)
+	b.wantChoice(t, "what was lost before the failure ends no pause", 1)
+
+	for range 16 {
+		asks("while nothing answers", true)
+		b.Probed(name, false, b.now)
+		b.wait(time.Second)
+	}
+	b.wantChoice(t, "what is asked never answers", 0)
+	asks("when it is tried all the same", false)
+	if b.Watch("unknown:8000", b.now) {
+		t.Error("an upstream that the fleet does not know is asked")
+	}
+}
+
 // An engine that was restarted answers again, and need not wait for the rest of
 // the pause that it has earned while it was down.
 func TestAnswerAfterNoneEndsThePause(t *testing.T) {

@@ -46,6 +46,17 @@ func (f *Fleet) Probed(name string, answered bool, now time.Time) {
 	}
 }
 
+// Watch notes that somebody is going to ask the named upstream for something that
+// costs it nothing, as soon as it has failed, and reports whether that is now, see
+// [Fleet.Probed]. Whoever watches calls it at least every few seconds: while he
+// does, no request tries an upstream that has failed before it has answered.
+func (f *Fleet) Watch(name string, now time.Time) (asks bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	u, ok := f.upstreams[name]
+	return ok && u.health.watch(now)
+}
+
 // scaleWeight is how much one request moves an upstream's average scale, and
 // resizeFrom by which part an index has to be wrong to be resized.
 const (
