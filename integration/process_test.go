@@ -11,13 +11,21 @@ import (
 	"testing"
 
 	"github.com/caddyserver/caddy/v2"
+	caddycmd "github.com/caddyserver/caddy/v2/cmd"
 )
 
 // configVar names the file with the JSON config of a Caddy in a process of its
 // own, which this test binary is then.
 const configVar = "LOADAWARE_TEST_CONFIG"
 
+// commandVar makes this test binary the caddy command.
+const commandVar = "LOADAWARE_TEST_COMMAND"
+
 func TestMain(m *testing.M) {
+	if os.Getenv(commandVar) != "" {
+		caddycmd.Main()
+		os.Exit(0)
+	}
 	file := os.Getenv(configVar)
 	if file == "" {
 		os.Exit(m.Run())
