@@ -87,10 +87,14 @@ func TestFewClientsSeeABrokenUpstream(t *testing.T) {
 		name   string
 		blame  Blame
 		breaks int // after how many requests
+		probed bool
+		most   int
 	}{
-		{"status 500 from the start", BlameFailure, 0},
-		{"status 500 from a third on", BlameFailure, 480},
-		{"status 404 from a third on", BlameDenied, 480},
+		{"status 500 from the start", BlameFailure, 0, true, 16},
+		{"status 500 from a third on", BlameFailure, 480, true, 16},
+		{"status 404 from a third on", BlameDenied, 480, true, 16},
+		// without that one has to try every 15 seconds
+		{"status 500 from the start, never probed", BlameFailure, 0, false, requests * 2 / 100},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			b := newBed(upstreams)
@@ -103,6 +107,9 @@ func TestFewClientsSeeABrokenUpstream(t *testing.T) {
 			seen := 0
 			for i := range requests {
 				b.now = start.Add(time.Duration(i) * 250 * time.Millisecond)
+				if test.probed && i%4 == 0 {
+					b.Probed(b.pool.Names()[0], true, b.now)
+				}
 				for len(events) > 0 && !events[0].at.After(b.now) {
 					events[0].do(events[0].p)
 					events = events[1:]
@@ -120,8 +127,9 @@ func TestFewClientsSeeABrokenUpstream(t *testing.T) {
 					p.End(CauseEnd, b.now)
 				}, p})
 			}
-			if seen > requests*2/100 {
-				t.Errorf("%v of %v requests saw the error, want %v at most", seen, requests, requests*2/100)
+			t.Logf("%v of %v requests saw the error", seen, requests)
+			if seen > test.most {
+				t.Errorf("%v of %v requests saw the error, want %v at most", seen, requests, test.most)
 			}
 		})
 	}
@@ -131,19 +139,25 @@ func TestFewClientsSeeABrokenUpstream(t *testing.T) {
 // try again.
 //
 // An upstream that works again is used again within ten seconds: at once where
-// a scraper finds that it answers, else after a pause that fits how long it was
-// down.
+// a scraper finds that it answers again, else after a pause that fits how long it
+// was down.
 func TestCaseC43RecoveredUpstreamIsUsedAgain(t *testing.T) {
 	for _, test := range []struct {
 		name   string
 		down   time.Duration
 		probed bool
 		within time.Duration
+
+		// answers says that it answers probes while it fails
+		answers bool
 	}{
-		{"down for 5 seconds", 5 * time.Second, false, 10 * time.Second},
-		{"down for 5 seconds, probed", 5 * time.Second, true, 2 * time.Second},
-		{"down for 10 minutes", 10 * time.Minute, false, 15 * time.Second},
-		{"down for 10 minutes, probed", 10 * time.Minute, true, 2 * time.Second},
+		{"down for 5 seconds", 5 * time.Second, false, 10 * time.Second, false},
+		{"down for 5 seconds, probed", 5 * time.Second, true, 2 * time.Second, false},
+		{"down for 10 minutes", 10 * time.Minute, false, 15 * time.Second, false},
+		{"down for 10 minutes, probed", 10 * time.Minute, true, 2 * time.Second, false},
+		{"broken for 5 seconds", 5 * time.Second, true, 5 * time.Second, true},
+		{"broken for 20 seconds", 20 * time.Second, true, 20 * time.Second, true},
+		{"broken for 10 minutes", 10 * time.Minute, true, time.Minute + time.Second, true},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			b := newBed(4)
@@ -157,7 +171,7 @@ func TestCaseC43RecoveredUpstreamIsUsedAgain(t *testing.T) {
 				}
 				works := !b.now.Before(up)
 				if test.probed && b.now.Sub(start)%time.Second == 0 {
-					b.Probed(b.pool.Names()[0], works, b.now)
+					b.Probed(b.pool.Names()[0], works || test.answers, b.now)
 				}
 				p, at := b.place(prompt(1000, nil))
 				if at == 0 && !works {

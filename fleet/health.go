@@ -11,9 +11,15 @@ import (
 // How long an upstream cools down: twice as long each time that it fails
 // again. A client's retries go on for about half a minute, and an engine that
 // has come back is to be found within that.
+//
+// One that has answered a scraper all the while has not come back, and it is
+// broken in a way that its own word does not tell. Each trial is a request that
+// fails, so it may take longer there, though never longer than it has been
+// broken: what mends it is a restart, which a scraper sees.
 const (
-	leastPause = time.Second
-	mostPause  = 15 * time.Second
+	leastPause   = time.Second
+	mostPause    = 15 * time.Second
+	mostAnswered = time.Minute
 )
 
 const (
@@ -85,7 +91,11 @@ func (h *health) fail(good, bad float64, placed, now time.Time) {
 
 // cool begins a cool-down.
 func (h *health) cool(now time.Time) {
-	h.pause = min(max(2*h.pause, leastPause), mostPause)
+	most := mostPause
+	if h.answered.After(h.failed) && !h.lost && h.scraped(now) {
+		most = mostAnswered
+	}
+	h.pause = min(max(2*h.pause, leastPause), most)
 	h.failed, h.until = now, now.Add(h.pause)
 	h.trial = nil
 }
@@ -109,8 +119,12 @@ func (h *health) cooling(now time.Time) bool {
 	case now.Before(h.until), h.tries(now):
 		return true
 	}
-	probed := now.Sub(h.tried) < probedFor || now.Sub(h.watched) < probedFor
-	return probed && h.awaited(now)
+	return h.scraped(now) && h.awaited(now)
+}
+
+// scraped reports that a scraper is at work.
+func (h *health) scraped(now time.Time) bool {
+	return now.Sub(h.tried) < probedFor || now.Sub(h.watched) < probedFor
 }
 
 // awaited reports that an answer to a scraper would tell whether the upstream is
