@@ -32,6 +32,7 @@ func productionConfig(t *testing.T, addresses string) string {
 		t.Fatal(err)
 	}
 	config := strings.Replace(string(text), "llm.example.com", "{site0}", 1)
+	config = strings.Replace(config, "http://localhost:9181", "{site2}", 1)
 	const shipped = "vllm-0:8000 vllm-1:8000 vllm-2:8000"
 	if !strings.Contains(config, shipped) {
 		t.Fatalf("the config has no upstreams %s", shipped)
@@ -91,5 +92,29 @@ func TestProductionConfigHidesTheRest(t *testing.T) {
 	}
 	if got := total(counts(upstreams)); got != 0 {
 		t.Errorf("upstreams received %d requests, want none", got)
+	}
+}
+
+// The live page is there for operators on the machine, and for nobody else.
+func TestProductionPage(t *testing.T) {
+	s := production(t, newUpstreams(t, 3, answerAtOnce))
+	if event, err := s.watchAt(s.sites[2], "/").next(); err != nil || len(event.Fleet.Upstreams) != 3 {
+		t.Errorf("event = %+v, %v, want one with three upstreams", event, err)
+	}
+	for _, path := range []string{"/", "/?events", "/status", "/status/?events"} {
+		if res, _ := exchangeAs(t, http.MethodGet, s.sites[0], path, ""); res.StatusCode != http.StatusNotFound {
+			t.Errorf("GET %s on the public site: status %d, want 404", path, res.StatusCode)
+		}
+	}
+	text, err := os.ReadFile("../examples/production/Caddyfile")
+	if err != nil {
+		t.Fatal(err)
+	}
+	config, err := adapt(string(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !strings.Contains(config, `"listen":["127.0.0.1:9181"]`) {
+		t.Errorf("the page listens elsewhere than on loopback: %s", config)
 	}
 }

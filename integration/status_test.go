@@ -32,8 +32,13 @@ type viewer struct {
 // watch connects to the events at a path of the first site.
 func (s *server) watch(path string) *viewer {
 	s.t.Helper()
+	return s.watchAt(s.sites[0], path)
+}
+
+func (s *server) watchAt(site, path string) *viewer {
+	s.t.Helper()
 	t := s.t.(*testing.T)
-	res, err := sendAs(t.Context(), http.MethodGet, s.sites[0], path+"?events", "")
+	res, err := sendAs(t.Context(), http.MethodGet, site, path+"?events", "")
 	if err != nil {
 		t.Fatal(err)
 	}

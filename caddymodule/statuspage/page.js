@@ -207,7 +207,8 @@ function showPlacements(placements) {
   placements.forEach((p, i) => {
     const row = body.rows[i] ?? newPlacementRow(body);
     columns.forEach((column, at) => put(row.cells[at], column.of(p)));
-    row.cells[columns.length - 1].classList.toggle("failed", failures.includes(p.cause));
+    row.querySelector(".model").classList.toggle("unknown", !p.model);
+    row.lastElementChild.classList.toggle("failed", failures.includes(p.cause));
   });
   byID("no-placements").hidden = placements.length > 0;
   byID("placements").hidden = placements.length === 0;

@@ -22,6 +22,7 @@ import (
 const (
 	burstSize    = 128
 	sessionTurns = 12
+	outputTokens = 16
 )
 
 // result is what one policy did.
@@ -78,7 +79,7 @@ func (s *stage) burst(ctx context.Context, out io.Writer) ([]time.Duration, erro
 		}
 		text := strings.Repeat(fmt.Sprintf("prompt %4d ", i), tokens*4/12)
 		wg.Go(func() {
-			times[i], errs[i] = s.chat(ctx, "", []string{text})
+			times[i], errs[i] = s.chat(ctx, "", []string{text}, outputTokens)
 			done.Add(1)
 		})
 	}
@@ -94,7 +95,7 @@ func (s *stage) session(ctx context.Context, out io.Writer) ([]time.Duration, er
 	var times []time.Duration
 	messages := []string{strings.Repeat("a long first message ", 24_000*4/21)}
 	for turn := range sessionTurns {
-		took, err := s.chat(ctx, "the demo's session", messages)
+		took, err := s.chat(ctx, "the demo's session", messages, outputTokens)
 		if err != nil {
 			return nil, err
 		}
@@ -107,12 +108,12 @@ func (s *stage) session(ctx context.Context, out io.Writer) ([]time.Duration, er
 
 // chat sends one streamed request, reads it to its end and returns the time to
 // its first event on the clock of the simulated servers.
-func (s *stage) chat(ctx context.Context, session string, texts []string) (time.Duration, error) {
+func (s *stage) chat(ctx context.Context, session string, texts []string, outputTokens int) (time.Duration, error) {
 	messages := make([]map[string]string, len(texts))
 	for i, text := range texts {
 		messages[i] = map[string]string{"role": []string{"user", "assistant"}[i%2], "content": text}
 	}
-	body, err := json.Marshal(map[string]any{"stream": true, "max_tokens": 16, "messages": messages})
+	body, err := json.Marshal(map[string]any{"stream": true, "max_tokens": outputTokens, "messages": messages})
 	if err != nil {
 		return 0, err
 	}

@@ -4,7 +4,8 @@
 // Command demo shows the policy at work without a GPU: it starts three
 // simulated vLLM servers and Caddy with Caddyfile.example, sends a burst of
 // cold prompts and a conversation, and prints where they went and how long the
-// first token took, beside the same with least_conn. Then it keeps serving.
+// first token took, beside the same with least_conn. Then it keeps serving, with a
+// few agents and the live page to watch them on.
 //
 // Everything listens on loopback.
 package main
@@ -59,16 +60,20 @@ func run(ctx context.Context, out io.Writer, speed float64, once bool) error {
 	return errors.Join(err, ours.Stop())
 }
 
-// invite tells what to try, and waits for the end of ctx.
+// invite tells what to try, and lets agents work until the end of ctx.
 func invite(ctx context.Context, out io.Writer, s *stage) {
 	fmt.Fprintf(out, `
-Still serving, with lb_policy llm_loadaware. Try:
+Still serving %d agents, with lb_policy llm_loadaware. Watch them:
+
+  http://%s/status
+
+Or try:
 
   curl -N http://%s/v1/chat/completions -H 'Content-Type: application/json' -H 'X-Session-ID: me' \
     -d '{"model":"sim-model","stream":true,"messages":[{"role":"user","content":"Hello"}]}'
   curl -s http://%s/llm_loadaware/fleets
 
 Stop with Ctrl-C.
-`, s.Site, s.Admin)
-	<-ctx.Done()
+`, agentCount, s.Site, s.Site, s.Admin)
+	s.agents(ctx)
 }

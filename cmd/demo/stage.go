@@ -16,6 +16,10 @@ import (
 // the demo puts its own in place of.
 const exampleSite = "localhost:8080"
 
+// exampleHandler is the line in Caddyfile.example after which the demo puts the live
+// page.
+const exampleHandler = "\tllm_loadaware\n"
+
 var exampleUpstreams = []string{"localhost:8001", "localhost:8002", "localhost:8003"}
 
 // stage is a bed on which one policy is shown.
@@ -41,6 +45,7 @@ func startStage(policy string, speed float64) (*stage, error) {
 	b, err := bed.Start(servers, exampleSite, func(site string, upstreams []string) string {
 		config := strings.Replace(loadaware.Example, "lb_policy llm_loadaware", "lb_policy "+policy, 1)
 		config = strings.Replace(config, exampleSite, site, 1)
+		config = strings.Replace(config, exampleHandler, exampleHandler+"\tllm_loadaware_status /status\n", 1)
 		for i, upstream := range upstreams {
 			config = strings.Replace(config, exampleUpstreams[i], upstream, 1)
 		}

@@ -97,6 +97,7 @@ async function production(site, servers) {
     text = text.replace(name, address);
   };
   put("llm.example.com", `http://${site}`);
+  put("localhost:9181", (await freeAddresses(1))[0]);
   servers.forEach((server, i) => put(`vllm-${i}:8000`, server.address));
   return text;
 }
