@@ -98,10 +98,12 @@ func (h *Handler) unmarshalOption(d *caddyfile.Dispenser) error {
 //	        max_wait           <duration>
 //	        priority_header    <field>
 //	    }
+//	    shadow         <policy> [<args...>]
 //	}
 //
 // Everything has a default: see the fields of LoadAwareSelection, Metrics and
-// Queue. A queue needs one of its first two options.
+// Queue. A queue needs one of its first two options. The policy that shadow names
+// takes its own arguments and block. It excludes a queue.
 func (p *LoadAwareSelection) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 	d.Next() // consume policy name
 	if d.NextArg() {
@@ -147,7 +149,15 @@ func (p *LoadAwareSelection) unmarshalOption(d *caddyfile.Dispenser) error {
 		return p.Metrics.unmarshalCaddyfile(d)
 	case "queue":
 		p.Queue = new(Queue)
-		return p.Queue.unmarshalCaddyfile(d)
+		if err := p.Queue.unmarshalCaddyfile(d); err != nil {
+			return err
+		}
+		return p.excludeQueue(d)
+	case "shadow":
+		if err := p.unmarshalShadow(d); err != nil {
+			return err
+		}
+		return p.excludeQueue(d)
 	}
 	return d.Errf("unrecognized option '%s'", d.Val())
 }

@@ -52,6 +52,7 @@ func (collector) Collect(ch chan<- prometheus.Metric) {
 	for _, f := range listFleets() {
 		view := f.View(now)
 		collectQueue(ch, f.name, &view)
+		collectShadow(ch, f.name, &view.Shadow)
 		for _, u := range view.Upstreams {
 			// names of dynamic upstreams come from elsewhere
 			name := strings.ToValidUTF8(u.Name, "\ufffd")

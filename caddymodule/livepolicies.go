@@ -110,7 +110,7 @@ func describePolicy(p livePolicy, now time.Time) policyStatus {
 }
 
 // effective returns the policy's options as they are in force. The values of
-// headers are left out: they may be secret.
+// headers and the options of another policy are left out: they may be secret.
 func (p *LoadAwareSelection) effective() *LoadAwareSelection {
 	metrics, weights := *p.Metrics, p.options.Weights
 	metrics.Headers = make(http.Header, len(p.Metrics.Headers))
@@ -133,5 +133,6 @@ func (p *LoadAwareSelection) effective() *LoadAwareSelection {
 		PrefillTTL:         p.PrefillTTL,
 		Metrics:            &metrics,
 		Queue:              p.Queue,
+		ShadowRaw:          p.shadowName(),
 	}
 }

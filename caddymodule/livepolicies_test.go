@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/caddyserver/caddy/v2"
+	"github.com/caddyserver/caddy/v2/modules/caddyhttp/reverseproxy"
 )
 
 // Every option that a policy has is among those that are shown as in force, and
@@ -23,6 +24,7 @@ func TestEffectiveOptions(t *testing.T) {
 		Stickiness: &weight, RequestCost: &weight, Congestion: &weight, Eviction: &weight,
 		DisablePrefixIndex: true, DisablePrefillRate: true, KVTokens: 999, Models: "off", PrefillTTL: caddy.Duration(time.Second),
 		Metrics: &Metrics{Headers: http.Header{"Authorization": {"Bearer hidden"}}}, Queue: &Queue{MaxRequests: 3},
+		ShadowRaw: json.RawMessage(`{"policy":"cookie"}`), shadow: reverseproxy.CookieHashSelection{Secret: "hidden"},
 	}
 	p.setDefaults()
 	shown := reflect.ValueOf(p.effective()).Elem()

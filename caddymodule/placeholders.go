@@ -13,6 +13,7 @@ import (
 	"github.com/caddyserver/caddy/v2"
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
 
+	"github.com/caddy-llm/loadaware/fleet"
 	"github.com/caddy-llm/loadaware/sessions"
 )
 
@@ -26,6 +27,9 @@ const (
 	placeholderUncachedTokens = "http.llm_loadaware.uncached_tokens"
 	placeholderSession        = "http.llm_loadaware.session"
 	placeholderQueue          = "http.llm_loadaware.queue_ms"
+	placeholderShadowUpstream = "http.llm_loadaware.shadow_upstream"
+	placeholderShadowReason   = "http.llm_loadaware.shadow_reason"
+	placeholderShadowUncached = "http.llm_loadaware.shadow_uncached_tokens"
 	placeholderAttempts       = "http.llm_loadaware.attempts"
 	placeholderFirstOutput    = "http.llm_loadaware.first_output_ms"
 )
@@ -51,6 +55,12 @@ func (a *attempt) report(ctx context.Context, key sessions.Key) {
 	repl.Set(placeholderAttempts, a.count)
 	if a.policy.Queue != nil {
 		a.reportQueue(repl)
+	}
+	if a.policy.shadow != nil {
+		shadow := res.Shadow()
+		repl.Set(placeholderShadowUpstream, shadow.Upstream)
+		repl.Set(placeholderShadowReason, reasonOf(shadow))
+		repl.Set(placeholderShadowUncached, shadow.UncachedTokens)
 	}
 }
 
@@ -83,6 +93,7 @@ func (a *attempt) annotate(ctx context.Context) {
 		session:        a.session,
 		attempts:       a.count,
 		queued:         a.queued.Seconds() * 1e3,
+		shadow:         a.current.Shadow(),
 		firstOutput:    -1,
 	}
 	if a.prefills {
@@ -104,6 +115,7 @@ func (a *attempt) annotate(ctx context.Context) {
 type logFields struct {
 	reason, upstream, model, session       string
 	promptTokens, uncachedTokens, attempts int
+	shadow                                 fleet.Choice
 	queued, firstOutput                    float64
 }
 
@@ -120,6 +132,11 @@ func (f logFields) MarshalLogObject(enc zapcore.ObjectEncoder) error {
 	}
 	if f.session != "" {
 		enc.AddString("session", f.session)
+	}
+	if f.shadow.Upstream != "" {
+		enc.AddString("shadow_upstream", f.shadow.Upstream)
+		enc.AddString("shadow_reason", reasonOf(f.shadow))
+		enc.AddInt("shadow_uncached_tokens", f.shadow.UncachedTokens)
 	}
 	enc.AddInt("attempts", f.attempts)
 	if f.queued > 0 {

@@ -24,12 +24,22 @@ type placementStatus struct {
 	UncachedTokens int       `json:"uncached_tokens"`
 	Attempt        int       `json:"attempt"`
 
+	// Shadow is what would have been chosen where another policy has decided.
+	Shadow *choiceStatus `json:"shadow,omitempty"`
+
 	// FirstOutputMS is from the placement on. Cause is what has ended the
 	// request, in the words of the releases.
 	FirstOutputMS float64 `json:"first_output_ms,omitempty"`
 	Cause         string  `json:"cause,omitempty"`
 
 	Upstreams []appraisalStatus `json:"upstreams,omitzero"`
+}
+
+// choiceStatus is the JSON form of what would have been chosen.
+type choiceStatus struct {
+	Upstream       string `json:"upstream"`
+	Reason         string `json:"reason"`
+	UncachedTokens int    `json:"uncached_tokens"`
 }
 
 // appraisalStatus is the JSON form of what an upstream was worth to a placement.
@@ -91,6 +101,9 @@ func describeDecision(d *fleet.Decision) placementStatus {
 		Attempt:        d.Attempt,
 		FirstOutputMS:  d.FirstOutput.Seconds() * 1e3,
 		Upstreams:      describeAppraisals(d.Appraisals),
+	}
+	if c := d.Shadow; c.Upstream != "" {
+		s.Shadow = &choiceStatus{Upstream: c.Upstream, Reason: reasonOf(c), UncachedTokens: c.UncachedTokens}
 	}
 	if d.Ended {
 		s.Cause = d.Cause.String()

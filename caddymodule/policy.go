@@ -4,6 +4,7 @@
 package caddymodule
 
 import (
+	"encoding/json"
 	"fmt"
 	"sync"
 	"sync/atomic"
@@ -49,13 +50,16 @@ const defaultFleet = "default"
 //
 // Placeholder | Description
 // ------------|-------------
-// `{http.llm_loadaware.reason}` | Why the request was placed where it is: `new`, `pinned`, `moved_pressure`, `moved_unavailable`, `prefix` or `load`; empty for requests without a prompt
+// `{http.llm_loadaware.reason}` | Why the request was placed where it is: `new`, `pinned`, `moved_pressure`, `moved_unavailable`, `prefix`, `load`, or `shadow` where another policy has decided; empty for requests without a prompt
 // `{http.llm_loadaware.upstream}` | The chosen upstream's address as given in the config
 // `{http.llm_loadaware.model}` | The model that the request asks for
 // `{http.llm_loadaware.prompt_tokens}` | The estimated tokens of the whole prompt
 // `{http.llm_loadaware.uncached_tokens}` | How many of them the upstream is not believed to have cached
 // `{http.llm_loadaware.session}` | Eight hexadecimal digits of the session's hash, empty without a session
 // `{http.llm_loadaware.queue_ms}` | Milliseconds that the request has waited for room, set where `queue` is on
+// `{http.llm_loadaware.shadow_upstream}` | Where the request would have been placed, set where `shadow` is on; empty for requests without a prompt
+// `{http.llm_loadaware.shadow_reason}` | Why it would have been placed there, one of the other reasons; empty for requests without a prompt
+// `{http.llm_loadaware.shadow_uncached_tokens}` | How many tokens of the prompt that upstream is not believed to have cached
 // `{http.llm_loadaware.attempts}` | How often the request was placed so far
 // `{http.llm_loadaware.first_output_ms}` | Milliseconds from the request's arrival to its first output, set when the response has ended
 type LoadAwareSelection struct {
@@ -137,6 +141,15 @@ type LoadAwareSelection struct {
 	// at once.
 	Queue *Queue `json:"queue,omitempty"`
 
+	// ShadowRaw is another policy that decides in place of this one, which stays
+	// in its shadow: it sees where requests go, keeps its counts, sessions and
+	// index accordingly, and counts how often and by how many tokens it would have
+	// chosen otherwise. Which upstream a request goes to, whether it is retried and
+	// when it is refused is as with that policy alone. It cannot be combined with
+	// `queue`, and has no `llm_loadaware` in it. Default: none, which lets this policy
+	// decide.
+	ShadowRaw json.RawMessage `json:"shadow,omitempty" caddy:"namespace=http.reverse_proxy.selection_policies inline_key=policy"`
+
 	logger  *zap.Logger
 	options fleet.Options
 	headers []string
@@ -145,6 +158,9 @@ type LoadAwareSelection struct {
 	// listed are its upstreams as the configuration has them
 	proxy  *reverseproxy.Handler
 	listed []string
+
+	// shadow is the policy that decides, nil where that is this one
+	shadow reverseproxy.Selector
 
 	lease lease
 	state *fleet.Fleet
@@ -184,6 +200,9 @@ func (p *LoadAwareSelection) Provision(ctx caddy.Context) error {
 	p.headers = canonicalHeaders(p.SessionHeader)
 	p.proxy = proxyOf(ctx)
 	p.listed = staticUpstreams(p.proxy)
+	if err := p.loadShadow(ctx); err != nil {
+		return err
+	}
 	if err := p.prepareTasks(ctx); err != nil {
 		return err
 	}
@@ -280,6 +299,9 @@ func (p *LoadAwareSelection) Validate() error {
 	}
 	if _, err := parseModels(p.Models); err != nil {
 		return fmt.Errorf("models %w", err)
+	}
+	if p.shadow != nil && p.Queue != nil {
+		return errShadowQueue
 	}
 	if err := p.Queue.validate(); err != nil {
 		return err

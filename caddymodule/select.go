@@ -12,6 +12,7 @@ import (
 
 	"github.com/caddy-llm/loadaware/fleet"
 	"github.com/caddy-llm/loadaware/prompts"
+	"github.com/caddy-llm/loadaware/sessions"
 )
 
 // Select returns the upstream that r costs the least on, and reserves it there.
@@ -23,23 +24,17 @@ import (
 // With a queue, Select waits until the request has its place. It returns nil
 // where the request is turned away, and from then on.
 //
+// In the shadow of another policy Select returns what that one does, whatever it
+// is, and only keeps account.
+//
 // Select gives r a fresh body where the handler has read it, so that every
 // attempt sends it whole.
-func (p *LoadAwareSelection) Select(upstreams reverseproxy.UpstreamPool, r *http.Request, _ http.ResponseWriter) *reverseproxy.Upstream {
-	a := attemptOf(r)
-	if !a.known {
-		a.look(r, prompts.Limits{})
+func (p *LoadAwareSelection) Select(upstreams reverseproxy.UpstreamPool, r *http.Request, w http.ResponseWriter) *reverseproxy.Upstream {
+	if p.shadow != nil {
+		return p.follow(p.shadow.Select(upstreams, r, w), upstreams, r)
 	}
-	a.supersede(p, r.Context())
-	if a.policy == p && a.exhausted() {
-		return nil
-	}
-	if !a.watched {
-		p.warnUnwatched(a)
-	} else if p.handler.Load() != a.handler {
-		p.handler.Store(a.handler)
-	}
-	if a.refusedBy(p) {
+	a := p.arrive(r)
+	if a.policy == p && a.exhausted() || a.refusedBy(p) {
 		return nil
 	}
 
@@ -61,10 +56,24 @@ func (p *LoadAwareSelection) Select(upstreams reverseproxy.UpstreamPool, r *http
 		p.lease.release()
 		return nil
 	}
-	a.dispatch(p, res, r.Context())
-	a.renewBody(r)
-	a.report(r.Context(), request.Session)
+	p.dispatch(a, res, r, request.Session)
 	return upstreams[at]
+}
+
+// arrive returns the attempt of r, which holds nothing from here on: what an
+// earlier dispatch has held is given back.
+func (p *LoadAwareSelection) arrive(r *http.Request) *attempt {
+	a := attemptOf(r)
+	if !a.known {
+		a.look(r, prompts.Limits{})
+	}
+	a.supersede(p, r.Context())
+	if !a.watched {
+		p.warnUnwatched(a)
+	} else if p.handler.Load() != a.handler {
+		p.handler.Store(a.handler)
+	}
+	return a
 }
 
 // request is what the fleet is asked to place.
@@ -92,6 +101,13 @@ func (p *LoadAwareSelection) request(a *attempt, header http.Header) fleet.Reque
 		request.Tried = a.tried
 	}
 	return request
+}
+
+// dispatch readies r for the upstream that it is placed on.
+func (p *LoadAwareSelection) dispatch(a *attempt, res *placed, r *http.Request, session sessions.Key) {
+	a.dispatch(p, res, r.Context())
+	a.renewBody(r)
+	a.report(r.Context(), session)
 }
 
 // takeUsable returns a scratch list of positions.

@@ -66,6 +66,16 @@ var (
 		"Time that requests waited which found no room, or others waiting, and were placed.")
 )
 
+// What would be otherwise where another policy decides.
+var (
+	shadowPlacements = newFleetDesc("shadow_placements_total",
+		"Requests that another policy has placed, by whether they would have gone to the same upstream or to another one.", "choice")
+	shadowPrefillTokens = newFleetDesc("shadow_prefill_tokens_total",
+		"Uncached prompt tokens of requests that another policy has placed, which the upstream that would have been chosen would have saved, or of which it would have had more.", "difference")
+	shadowCostTokens = newFleetDesc("shadow_cost_tokens_total",
+		"Cost, in tokens, of requests that another policy has placed, which the upstream that would have been chosen would have saved, or of which it would have had more.", "difference")
+)
+
 // newFleetDesc describes a series of a whole fleet.
 func newFleetDesc(name, help string, labels ...string) *prometheus.Desc {
 	return describe(name, help, append([]string{"fleet"}, labels...))

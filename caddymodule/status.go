@@ -20,6 +20,10 @@ type fleetStatus struct {
 	QueueWaiting  map[string]int    `json:"queue_waiting"`
 	QueueRejected map[string]uint64 `json:"queue_rejected"`
 
+	ShadowPlacements    map[string]uint64  `json:"shadow_placements"`
+	ShadowPrefillTokens map[string]float64 `json:"shadow_prefill_tokens"`
+	ShadowCostTokens    map[string]float64 `json:"shadow_cost_tokens"`
+
 	Upstreams []upstreamStatus `json:"upstreams"`
 	Policies  []policyStatus   `json:"policies,omitzero"`
 }
@@ -95,6 +99,10 @@ func describeView(name string, view *fleet.View, now time.Time) fleetStatus {
 		QueueWaiting:  make(map[string]int, fleet.Classes),
 		QueueRejected: make(map[string]uint64, fleet.Refusals),
 		Upstreams:     []upstreamStatus{},
+
+		ShadowPlacements:    choicesOf(&view.Shadow),
+		ShadowPrefillTokens: differencesOf(&view.Shadow.Prefill),
+		ShadowCostTokens:    differencesOf(&view.Shadow.Cost),
 	}
 	for i, n := range view.QueueWaiting {
 		status.QueueWaiting[fleet.Class(i).String()] = n

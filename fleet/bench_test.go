@@ -117,6 +117,25 @@ func BenchmarkPlaceInformed(b *testing.B) {
 	}
 }
 
+// BenchmarkPlaceAt is what another policy's choice costs here: 500 blocks over
+// upstreams of which everything is known, and the choice is not this one's.
+func BenchmarkPlaceAt(b *testing.B) {
+	for _, n := range []int{8, 64} {
+		b.Run(fmt.Sprint(n), func(b *testing.B) {
+			bed := informed(n)
+			req := told("m", 500*BlockTokens*bytesPerToken)
+			req.Session, req.Blocks = 7, text(1, 500*BlockTokens, 0, 0)
+			bed.serve(req)
+			var p Placement
+			b.ReportAllocs()
+			for i := 0; b.Loop(); i++ {
+				bed.PlaceAt(&p, i%n, &req, bed.pool, bed.usable, &bed.options, bed.now)
+				p.End(CauseEnd, bed.now)
+			}
+		})
+	}
+}
+
 func BenchmarkFirstOutput(b *testing.B) {
 	bed := newBed(8)
 	var p Placement

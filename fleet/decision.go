@@ -34,6 +34,10 @@ type Decision struct {
 	Reason   Reason
 	Waits    bool
 
+	// Shadow is what would have been chosen where another policy has, see
+	// [Fleet.PlaceAt].
+	Shadow Choice
+
 	// FirstOutput is the time to the first output, 0 while there was none. Ended
 	// says that the request has ended, and Cause how.
 	FirstOutput time.Duration

@@ -3,7 +3,11 @@
 
 package fleet
 
-import "time"
+import (
+	"time"
+
+	"github.com/caddy-llm/loadaware/picker"
+)
 
 // Explain returns what [Fleet.Place] would decide on the request now. Nothing is
 // reserved, no session begins or moves, and nothing is recorded. Without usable
@@ -24,7 +28,7 @@ func (f *Fleet) Explain(req *Request, pool *Pool, usable []int, o *Options, now 
 		return d
 	}
 	chosen := f.weigh(p, pool, usable, o, now)
-	d := f.decision(p, chosen, now)
+	d := p.decision(&f.scratch[chosen], now)
 	d.Model = req.Model[:min(len(req.Model), longestModel)]
 	d.Appraisals = f.appraisals(make([]Appraisal, 0, len(pool.names)), pool, usable, o, req)
 	if u := pool.upstreams[f.positions[chosen]]; o.Queue.limits(req) && (f.queue.len > 0 || !f.hasRoom(u, d.UncachedTokens, o)) {
@@ -35,8 +39,7 @@ func (f *Fleet) Explain(req *Request, pool *Pool, usable []int, o *Options, now 
 
 // decision describes the choice of a candidate, without its model and the
 // appraisals. The caller holds the lock.
-func (f *Fleet) decision(p *Placement, chosen int, now time.Time) Decision {
-	c := &f.scratch[chosen]
+func (p *Placement) decision(c *picker.Candidate, now time.Time) Decision {
 	return Decision{
 		Time:           now,
 		Session:        p.request.Session,
@@ -45,6 +48,7 @@ func (f *Fleet) decision(p *Placement, chosen int, now time.Time) Decision {
 		Attempt:        attempt(&p.request),
 		Upstream:       c.Upstream.Name(),
 		Reason:         p.reason,
+		Shadow:         p.shadow,
 	}
 }
 

@@ -49,8 +49,9 @@ type Fleet struct {
 	// queue is who waits for room
 	queue queue
 
-	// trail is what was decided last
-	trail trail
+	// trail is what was decided last, and shadow how other policies have chosen
+	trail  trail
+	shadow ShadowTotals
 
 	// served adds up the tokens of the silent reservations that were let go in
 	// the step under way

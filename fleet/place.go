@@ -34,14 +34,30 @@ func (f *Fleet) Place(p *Placement, req *Request, pool *Pool, usable []int, o *O
 
 // place does the work of [Fleet.Place], whoever waits. The caller holds the lock.
 func (f *Fleet) place(p *Placement, req *Request, pool *Pool, usable []int, o *Options, now time.Time) int {
+	strangers := f.begin(p, req, pool, usable, o, now)
+	chosen := f.weigh(p, pool, usable, o, now)
+	u, c := pool.upstreams[f.positions[chosen]], &f.scratch[chosen]
+	if o.Queue.limits(req) && !f.hasRoom(u, c.Uncached, o) {
+		f.withdraw(p, strangers, now)
+		return NoRoom
+	}
+	if req.Prefills {
+		f.remember(p, c, pool, usable, o, now)
+	}
+	f.commit(p, u, c, o, now)
+	return f.positions[chosen]
+}
+
+// begin makes p the record of a request that is about to be placed, and the
+// request a turn of its session. It returns how many strangers in a row that had
+// seen before. The caller holds the lock.
+func (f *Fleet) begin(p *Placement, req *Request, pool *Pool, usable []int, o *Options, now time.Time) (strangers int) {
 	f.resolve(pool)
 	for _, at := range usable {
-		u := pool.upstreams[at]
-		u.seen, u.unlisted = now, false
+		pool.upstreams[at].offered(now)
 	}
 	f.sweep(now)
 	*p = Placement{fleet: f, request: *req}
-	strangers := 0
 	if req.Prefills && req.Session != 0 {
 		s := f.sessions.Begin(req.Session, now, o.Sessions)
 		if s != nil {
@@ -50,18 +66,11 @@ func (f *Fleet) place(p *Placement, req *Request, pool *Pool, usable []int, o *O
 		p.attend(s, o.PrefixIndex)
 	}
 	f.doubt(pool, usable, now)
-	chosen := f.weigh(p, pool, usable, o, now)
-	u, c := pool.upstreams[f.positions[chosen]], &f.scratch[chosen]
-	if o.Queue.limits(req) && !f.hasRoom(u, c.Uncached, o) {
-		f.withdraw(p, strangers, now)
-		return NoRoom
-	}
-	if req.Prefills {
-		f.remember(p, chosen, pool, usable, o, now)
-	}
-	f.commit(p, u, c, o, now)
-	return f.positions[chosen]
+	return strangers
 }
+
+// offered notes that a placement can choose the upstream.
+func (u *upstream) offered(now time.Time) { u.seen, u.unlisted = now, false }
 
 // weigh scores the candidates for p among the usable upstreams, sets the reason
 // for the one that is chosen, and returns which that is. The caller holds the
@@ -141,19 +150,25 @@ func (f *Fleet) candidates(p *Placement, pool *Pool, o *Options, now time.Time) 
 	f.measureSpeeds(pool, now)
 	candidates := f.scratch[:0]
 	for _, at := range f.positions {
-		u := pool.upstreams[at]
-		f.letGo(u, o, now)
-		c := picker.Candidate{Upstream: u.counters, Age: picker.NeverEvicts, Others: u.engine.Others(now)}
-		if !o.EqualSpeed {
-			c.Speed = pool.speeds[at]
-		}
-		if p.request.Prefills {
-			p.appraise(&c, u, o, now)
-		}
-		candidates = append(candidates, c)
+		candidates = append(candidates, f.candidate(p, pool, at, o, now))
 	}
 	f.scratch = candidates
 	return candidates
+}
+
+// candidate describes one upstream to the picker. The caller holds the lock, and
+// has measured the speeds.
+func (f *Fleet) candidate(p *Placement, pool *Pool, at int, o *Options, now time.Time) picker.Candidate {
+	u := pool.upstreams[at]
+	f.letGo(u, o, now)
+	c := picker.Candidate{Upstream: u.counters, Age: picker.NeverEvicts, Others: u.engine.Others(now)}
+	if !o.EqualSpeed {
+		c.Speed = pool.speeds[at]
+	}
+	if p.request.Prefills {
+		p.appraise(&c, u, o, now)
+	}
+	return c
 }
 
 // letGo releases the prefill tokens on u that nobody will come to release: of

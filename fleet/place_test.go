@@ -122,7 +122,7 @@ func TestNames(t *testing.T) {
 		got = append(got, Cause(c).String())
 	}
 	want := []string{
-		"new", "pinned", "moved_pressure", "moved_unavailable", "prefix", "load",
+		"new", "pinned", "moved_pressure", "moved_unavailable", "prefix", "load", "shadow",
 		"first_output", "end", "error", "canceled", "retried", "inferred", "expired",
 	}
 	if !slices.Equal(got, want) {

@@ -20,6 +20,9 @@ type Placement struct {
 	upstream *upstream
 	reason   Reason
 
+	// shadow is what would have been chosen where another policy has
+	shadow Choice
+
 	// guarded by the fleet's lock
 	reservation picker.Reservation
 
@@ -50,6 +53,10 @@ func (p *Placement) Upstream() string { return p.upstream.counters.Name() }
 
 // Reason says why it was chosen.
 func (p *Placement) Reason() Reason { return p.reason }
+
+// Shadow is what would have been chosen where another policy has, see
+// [Fleet.PlaceAt].
+func (p *Placement) Shadow() Choice { return p.shadow }
 
 // PromptTokens is the estimate of the whole prompt.
 func (p *Placement) PromptTokens() int { return p.scaled(p.request.Tokens) }

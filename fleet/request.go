@@ -139,11 +139,13 @@ const (
 	ReasonPrefix
 	// ReasonLoad has no session and went where the cost is lowest.
 	ReasonLoad
+	// ReasonShadow went where another policy wanted it, see [Fleet.PlaceAt].
+	ReasonShadow
 
 	reasons
 )
 
-var reasonNames = [reasons]string{"new", "pinned", "moved_pressure", "moved_unavailable", "prefix", "load"}
+var reasonNames = [reasons]string{"new", "pinned", "moved_pressure", "moved_unavailable", "prefix", "load", "shadow"}
 
 func (r Reason) String() string { return reasonNames[r] }
 

@@ -6,6 +6,8 @@ package fleet
 import (
 	"slices"
 	"time"
+
+	"github.com/caddy-llm/loadaware/picker"
 )
 
 const (
@@ -128,11 +130,11 @@ func (f *Fleet) Outlines(n int) []Decision {
 	return f.trail.last(n, false)
 }
 
-// remember keeps the decision for candidate chosen, which is about to be carried
-// out. The caller holds the lock.
-func (f *Fleet) remember(p *Placement, chosen int, pool *Pool, usable []int, o *Options, now time.Time) {
+// remember keeps the decision for a candidate, which is about to be carried out.
+// The caller holds the lock.
+func (f *Fleet) remember(p *Placement, c *picker.Candidate, pool *Pool, usable []int, o *Options, now time.Time) {
 	s, serial := f.trail.begin()
-	s.set(f.decision(p, chosen, now), p.request.Model)
+	s.set(p.decision(c, now), p.request.Model)
 	s.Appraisals = f.appraisals(s.Appraisals, pool, usable, o, &p.request)
 	p.serial = serial
 }

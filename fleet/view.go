@@ -28,6 +28,9 @@ type View struct {
 	QueueRejected [refusals]uint64
 	QueueWait     Histogram
 
+	// Shadow is how other policies have chosen.
+	Shadow ShadowTotals
+
 	// Upstreams are those that a configuration lists, that a placement could
 	// have chosen within the last minute and since one has listed them, that
 	// are drained, or that have anything in flight, by name.
@@ -85,6 +88,7 @@ func (f *Fleet) View(now time.Time) View {
 		Sessions:      f.sessions.Len(),
 		QueueRejected: f.queue.refused,
 		QueueWait:     f.queue.wait,
+		Shadow:        f.shadow,
 		Upstreams:     make([]UpstreamView, 0, len(f.upstreams)),
 	}
 	for class := range f.queue.lines {

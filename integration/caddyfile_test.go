@@ -49,6 +49,7 @@ var policyOptions = []option{
 	{name: "models", good: "prefer", bad: []string{"on", "LIST", "none", `""`}},
 	{name: "prefill_ttl", good: "5m", bad: []string{"0", "-1m", "x", "5", `""`}},
 	{name: "metrics", good: "/metrics?engine=1", bad: []string{"on", "OFF", "metrics", "http://a/metrics", "off off", "/%", `""`}, block: true},
+	{name: "shadow", good: "header X-Session-ID", bad: []string{"nonsense", "test_no_selector", "llm_loadaware", "header", "round_robin extra", `""`}, list: true, block: true},
 }
 
 var metricsOptions = []option{
@@ -352,6 +353,28 @@ func TestGoodCaddyfiles(t *testing.T) {
 			]`,
 		},
 		{
+			name: "in the shadow of another policy",
+			caddyfile: `:80 {
+	reverse_proxy a:1 {
+		lb_policy llm_loadaware {
+			shadow header X-One {
+				fallback random_choose 3
+			}
+			fleet blue
+		}
+	}
+}`,
+			routes: `[{"handle": [{
+				"handler": "reverse_proxy",
+				"load_balancing": {"selection_policy": {
+					"policy": "llm_loadaware",
+					"fleet": "blue",
+					"shadow": {"policy": "header", "field": "X-One", "fallback": {"policy": "random_choose", "choose": 3}}
+				}},
+				"upstreams": [{"dial": "a:1"}]
+			}]}]`,
+		},
+		{
 			name: "without metrics",
 			caddyfile: `:80 {
 	reverse_proxy a:1 {
@@ -440,6 +463,7 @@ func setIn(config any, kind, field string, value any) {
 	case map[string]any:
 		if config[kind] == "llm_loadaware" {
 			config[field] = value
+			return
 		}
 		for _, child := range config {
 			setIn(child, kind, field, value)
@@ -499,6 +523,13 @@ func TestJSONConfigs(t *testing.T) {
 			"path": "/", "interval": "100ms", "timeout": 1, "port": 65535,
 			"headers": map[string]any{"authorization": []string{"{env.NO_SUCH_KEY}"}, "X-Empty": []string{}},
 		}, true},
+		{"policy", "shadow", "least_conn", false},
+		{"policy", "shadow", map[string]any{}, false},
+		{"policy", "shadow", map[string]any{"policy": "nonsense"}, false},
+		{"policy", "shadow", map[string]any{"policy": "test_no_selector"}, false},
+		{"policy", "shadow", map[string]any{"policy": "random_choose", "choose": 1}, false},
+		{"policy", "shadow", map[string]any{"policy": "header", "field": "X-One", "fallback": map[string]any{"policy": "llm_loadaware"}}, false},
+		{"policy", "shadow", map[string]any{"policy": "header", "field": "X-One"}, true},
 		{"policy", "models", "", true},
 		{"policy", "models", "list", true},
 		{"policy", "models", "prefer", true},

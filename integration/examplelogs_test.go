@@ -86,7 +86,7 @@ func TestLogsExample(t *testing.T) {
 	}
 
 	placed, listed, broken := entries[0], entries[1], entries[2]["llm_loadaware"].(map[string]any)
-	tokens := float64(estimate(chatPath, body))
+	tokens := float64(estimate(body))
 	for field, want := range map[string]any{"llm_reason": "new", "llm_prompt_tokens": tokens, "llm_uncached_tokens": tokens} {
 		if placed[field] != want {
 			t.Errorf("%s = %v, want %v", field, placed[field], want)

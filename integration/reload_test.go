@@ -388,11 +388,14 @@ func TestMetrics(t *testing.T) {
 		"queue_waiting":                  "gauge",
 		"queue_rejected_total":           "counter",
 		"queue_wait_seconds":             "histogram",
+		"shadow_placements_total":        "counter",
+		"shadow_prefill_tokens_total":    "counter",
+		"shadow_cost_tokens_total":       "counter",
 	}; !maps.Equal(types, want) {
 		t.Errorf("types = %v, want %v", types, want)
 	}
 	for name := range types {
-		if strings.HasPrefix(name, "queue_") || name == "first_output_seconds" || name == "placements_total" || name == "releases_total" || name == "upstream_state" {
+		if strings.HasPrefix(name, "queue_") || strings.HasPrefix(name, "shadow_") || name == "first_output_seconds" || name == "placements_total" || name == "releases_total" || name == "upstream_state" {
 			continue
 		}
 		untouched := 0
@@ -443,7 +446,7 @@ func TestMetrics(t *testing.T) {
 		"requests_in_flight":            set(),
 		"prompt_tokens_estimated_total": set(),
 		"placements_total": set("reason new", "reason pinned", "reason moved_pressure",
-			"reason moved_unavailable", "reason prefix", "reason load"),
+			"reason moved_unavailable", "reason prefix", "reason load", "reason shadow"),
 		"releases_total": set("cause first_output", "cause end", "cause error", "cause canceled",
 			"cause retried", "cause inferred", "cause expired"),
 		"upstream_state": set("state available", "state full", "state cooling_down", "state suspect",

@@ -20,9 +20,9 @@ import (
 	"github.com/caddy-llm/loadaware/prompts"
 )
 
-// estimate is what a request with this body is charged.
-func estimate(path, body string) int {
-	e, _ := prompts.Lookup(path)
+// estimate is what a chat with this body is charged.
+func estimate(body string) int {
+	e, _ := prompts.Lookup(chatPath)
 	return e.Read([]byte(body), true, "application/json", prompts.Limits{}).Tokens
 }
 
@@ -104,7 +104,7 @@ func TestShapes(t *testing.T) {
 				if status, text := exchange(t, s.sites[0], path, turn.body, header...); status != http.StatusOK {
 					t.Fatalf("turn %d: status %d: %s", i, status, text)
 				}
-				tokens += estimate(chatPath, turn.body)
+				tokens += estimate(turn.body)
 				for j, u := range upstreams {
 					if u.count() == before[j] {
 						continue
@@ -386,7 +386,7 @@ func TestPlaceholders(t *testing.T) {
 	upstreams := newUpstreams(t, 2, answerAtOnce)
 	s, log := startLogged(t, placeholderConfig(addresses(upstreams)))
 	body := chat(words("placeholders", 1000))
-	tokens := fmt.Sprint(estimate(chatPath, body))
+	tokens := fmt.Sprint(estimate(body))
 	session := ""
 	for i, want := range []map[string]string{
 		{"reason": "new", "model": "m", "prompt_tokens": tokens, "uncached_tokens": tokens, "attempts": "1"},
