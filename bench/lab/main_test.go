@@ -67,6 +67,8 @@ func TestFlagErrors(t *testing.T) {
 		{"-rates 1,x", "invalid rate 'x'"},
 		{"-block-tokens 100", "block-tokens must be"},
 		{"-engines 1 -scene join", "engines must be at least 2"},
+		{"-hold -1", "hold and overtake must not"},
+		{"-hold 8192 -scene hang", "hold cannot be used with scene"},
 		{"-seeds 0", "seeds must be at least 1"},
 		{"-rate -1", "rate must be over 0"},
 		{"-trace missing.jsonl", "missing.jsonl"},

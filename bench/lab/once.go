@@ -25,6 +25,8 @@ func (s *settings) once(rule string, rate float64, seed uint64) sim.Result {
 		Sigma:    s.sigma,
 		Seed:     seed,
 		Retries:  2,
+		Hold:     s.hold,
+		Overtake: s.overtake,
 		Scene:    s.scene,
 	}
 	if s.scene != sim.SceneNone {
@@ -62,6 +64,7 @@ func mean(results []sim.Result) sim.Result {
 		sum.TTFT.P90 += r.TTFT.P90 / n
 		sum.TTFT.P95 += r.TTFT.P95 / n
 		sum.TTFT.P99 += r.TTFT.P99 / n
+		sum.TTFT.Max += r.TTFT.Max / n
 		sum.SlowOutput += r.SlowOutput / n
 		sum.HitRate += r.HitRate / n
 		sum.Spread += r.Spread / n

@@ -26,6 +26,8 @@ type Report struct {
 	Sigma    float64      `json:"sigma"`
 	Block    int          `json:"block_tokens"`
 	Index    int          `json:"index_tokens"`
+	Hold     int          `json:"hold_tokens,omitempty"`
+	Overtake float64      `json:"overtake,omitempty"`
 	Scene    sim.Scene    `json:"scene,omitempty"`
 	Weights  Weights      `json:"load_aware"`
 	Rules    []RuleReport `json:"rules"`
@@ -74,6 +76,8 @@ func newReport(s *settings) Report {
 		Sigma:    s.sigma,
 		Block:    s.blockTokens,
 		Index:    s.options.KVTokens,
+		Hold:     s.hold,
+		Overtake: s.overtake,
 		Scene:    s.scene,
 		Weights: Weights{
 			RequestCost: s.options.RequestCost,
@@ -101,6 +105,9 @@ func (r *Report) writeJSON(file string) error {
 func (r *Report) print(out io.Writer) error {
 	fmt.Fprintf(out, "%s: %d engines of %d KV tokens, %d seeds, %.0f s measured after %.0f s",
 		r.Workload, r.Engines, r.KVTokens, len(r.Seeds), r.Duration, r.Warmup)
+	if r.Hold > 0 {
+		fmt.Fprintf(out, ", holding what is over %d tokens", r.Hold)
+	}
 	if r.Scene != sim.SceneNone {
 		fmt.Fprintf(out, ", scene %s", r.Scene)
 	}
@@ -117,16 +124,16 @@ func (r *Report) print(out io.Writer) error {
 // printCapacities writes a line for each rule, with what was measured at the
 // highest rate of which the mean over the seeds tried there kept the limit.
 func (r *Report) printCapacities(w io.Writer) {
-	fmt.Fprintf(w, "rule\tcapacity/s\tleast\tmost\tat rate\tTTFT p50\tp95\tp99\tslow tok/s\thit\tspread\tmoves\t\n")
+	fmt.Fprintf(w, "rule\tcapacity/s\tleast\tmost\tat rate\tTTFT p50\tp95\tp99\tmax\tslow tok/s\thit\tspread\tmoves\t\n")
 	for _, rule := range r.Rules {
 		c := rule.Capacity
 		fmt.Fprintf(w, "%s\t%.4g\t%.4g\t%.4g\t", rule.Rule, c.Mean, c.Least, c.Most)
 		if p := rule.best(r.Limit); p != nil {
 			m := &p.Result
-			fmt.Fprintf(w, "%.4g\t%.2f\t%.2f\t%.2f\t%.1f\t%.1f%%\t%.2f\t%.1f%%\t\n", p.Rate,
-				m.TTFT.P50, m.TTFT.P95, m.TTFT.P99, m.SlowOutput, 100*m.HitRate, m.Spread, 100*m.Moves)
+			fmt.Fprintf(w, "%.4g\t%.2f\t%.2f\t%.2f\t%.1f\t%.1f\t%.1f%%\t%.2f\t%.1f%%\t\n", p.Rate,
+				m.TTFT.P50, m.TTFT.P95, m.TTFT.P99, m.TTFT.Max, m.SlowOutput, 100*m.HitRate, m.Spread, 100*m.Moves)
 		} else {
-			fmt.Fprintf(w, "-\t-\t-\t-\t-\t-\t-\t-\t\n")
+			fmt.Fprintf(w, "-\t-\t-\t-\t-\t-\t-\t-\t-\t\n")
 		}
 	}
 }
@@ -143,7 +150,7 @@ func (r *RuleReport) best(limit float64) *Point {
 
 // printPoints writes a line for each rule and rate.
 func (r *Report) printPoints(w io.Writer) {
-	fmt.Fprintf(w, "rule\trate/s\trequests\tlost\tTTFT p50\tp90\tp95\tp99\tslow tok/s\thit\tspread\tmoves\t")
+	fmt.Fprintf(w, "rule\trate/s\trequests\tlost\tTTFT p50\tp90\tp95\tp99\tmax\tslow tok/s\thit\tspread\tmoves\t")
 	if r.Scene != sim.SceneNone {
 		fmt.Fprintf(w, "p95 before\t1st minute\t2nd\tlater\tcomputed/s before\t1st minute\t2nd\tlater\t")
 	}
@@ -151,8 +158,8 @@ func (r *Report) printPoints(w io.Writer) {
 	for _, rule := range r.Rules {
 		for _, p := range rule.Points {
 			m := &p.Result
-			fmt.Fprintf(w, "%s\t%.4g\t%d\t%d\t%.2f\t%.2f\t%.2f\t%.2f\t%.1f\t%.1f%%\t%.2f\t%.1f%%\t", rule.Rule, p.Rate, m.Requests, m.Lost,
-				m.TTFT.P50, m.TTFT.P90, m.TTFT.P95, m.TTFT.P99, m.SlowOutput, 100*m.HitRate, m.Spread, 100*m.Moves)
+			fmt.Fprintf(w, "%s\t%.4g\t%d\t%d\t%.2f\t%.2f\t%.2f\t%.2f\t%.1f\t%.1f\t%.1f%%\t%.2f\t%.1f%%\t", rule.Rule, p.Rate, m.Requests, m.Lost,
+				m.TTFT.P50, m.TTFT.P90, m.TTFT.P95, m.TTFT.P99, m.TTFT.Max, m.SlowOutput, 100*m.HitRate, m.Spread, 100*m.Moves)
 			if a := m.Scene; a != nil {
 				fmt.Fprintf(w, "%.2f\t%.2f\t%.2f\t%.2f\t", a.Before, a.First, a.Second, a.Later)
 			}

@@ -32,6 +32,8 @@ type settings struct {
 	blockTokens int
 	sigma       float64
 	patience    time.Duration
+	hold        int
+	overtake    float64
 	scene       sim.Scene
 	options     fleet.Options
 	indexShare  float64
@@ -55,6 +57,8 @@ func parse(args []string) (*settings, error) {
 	f.IntVar(&s.seeds, "seeds", 3, "number of runs that every number is the mean of")
 	f.Uint64Var(&s.seed, "seed", 1, "seed of the first run")
 	f.IntVar(&s.blockTokens, "block-tokens", fleet.BlockTokens, "length of an engine's KV block: 64, 128, 256; the router's are 256")
+	f.IntVar(&s.hold, "hold", 0, "prefill `tokens` that an engine is sent at once, the rest waits in the router; 0 sends everything")
+	f.Float64Var(&s.overtake, "overtake", 0, "for how many times its own prefill time a request that waits in the router can be overtaken by shorter ones")
 	f.Float64Var(&s.sigma, "sigma", 0.1, "spread of the errors of token estimates (log-normal, by session)")
 	f.DurationVar(&s.patience, "patience", time.Minute, "how long a client waits for the first output in a scene; 0 for ever")
 	f.StringVar(&s.jsonFile, "json", "", "write the results to this `file`")
@@ -139,6 +143,10 @@ func (s *settings) check() error {
 		return fmt.Errorf("seeds must be at least 1")
 	case s.blockTokens != 64 && s.blockTokens != 128 && s.blockTokens != 256:
 		return fmt.Errorf("block-tokens must be 64, 128 or 256")
+	case s.hold < 0 || s.overtake < 0:
+		return fmt.Errorf("hold and overtake must not be negative")
+	case s.hold > 0 && s.scene != sim.SceneNone:
+		return fmt.Errorf("hold cannot be used with scene")
 	case s.scene == sim.SceneJoin && s.Engines < 2:
 		return fmt.Errorf("engines must be at least 2 for one to join")
 	}

@@ -115,4 +115,8 @@ type Config struct {
 	Random *rand.Rand
 }
 
+// Prefill is how many prefill tokens the rule that placed r counts for it, 0
+// from the first output on and for rules that count none.
+func (r *Request) Prefill() int { return max(r.entry.prefill, r.placement.UncachedTokens()) }
+
 func (r *Request) tried(engine int) bool { return slices.Contains(r.Tried, engine) }

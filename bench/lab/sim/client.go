@@ -38,6 +38,11 @@ type attempt struct {
 	seen    rules.Request // what the router sees of it
 	rule    rules.Rule    // that placed it last
 	engine  int
+
+	// own are the prefill tokens that a held request counts for, and due the
+	// moment that gives it its place in line
+	own int
+	due time.Duration
 }
 
 // goOn starts what comes before the client's next step, or ends its script.
@@ -90,13 +95,20 @@ func (r *run) place(a *attempt) {
 		r.at(r.now+time.Millisecond, func() { r.failed(a) })
 		return
 	}
+	r.dispatch(a)
+}
+
+// submit gives the request to its engine.
+func (r *run) submit(a *attempt) {
+	e := r.engines[a.engine]
 	if err := e.Submit(r.now, &a.request); err != nil {
 		// the engine refuses what exceeds its cache, as any other would
+		delete(r.live, &a.request)
 		a.rule.End(&a.seen, r.now, rules.Left)
+		r.prefilled(a)
 		r.lost(a)
 		return
 	}
-	r.live[&a.request] = a
 	r.startStep(e)
 }
 
@@ -118,6 +130,7 @@ func (r *run) show(a *attempt) {
 	if !a.seen.Silent {
 		a.rule.FirstOutput(&a.seen, r.now)
 	}
+	r.prefilled(a)
 	if c := a.client; c.parent == nil {
 		if c.engine != none && a.seen.Session != 0 {
 			r.measures.turn(r.now, c.engine != a.engine)

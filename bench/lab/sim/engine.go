@@ -22,6 +22,11 @@ type engine struct {
 	busy   bool
 	end    time.Duration
 	result vllmsim.Result
+
+	// line is what the router holds for the engine, and ahead how many tokens
+	// of what it has sent have yet to show output
+	line  []*attempt
+	ahead int
 }
 
 // look makes the view of the engines as they are now.
@@ -77,6 +82,9 @@ func (r *run) queued() time.Duration {
 	tokens := 0
 	for _, e := range r.engines {
 		tokens += e.OutstandingPrefill()
+		for _, a := range e.line {
+			tokens += a.own
+		}
 	}
 	rate := r.engines[0].Engine.Config().PrefillRate * float64(len(r.engines))
 	return time.Duration(float64(tokens) / rate * float64(time.Second))

@@ -43,12 +43,14 @@ type Result struct {
 	Work  *Around `json:"scene_computed_tokens_per_second,omitempty"`
 }
 
-// TTFT holds quantiles of the time to the first output, in seconds.
+// TTFT holds quantiles of the time to the first output and the longest one, in
+// seconds.
 type TTFT struct {
 	P50 float64 `json:"p50"`
 	P90 float64 `json:"p90"`
 	P95 float64 `json:"p95"`
 	P99 float64 `json:"p99"`
+	Max float64 `json:"max"`
 }
 
 // Around is a value for the minute before a moment, for the first and the second
@@ -73,7 +75,7 @@ func (r *run) result() Result {
 		Overloaded: m.overloaded,
 		Requests:   m.requests,
 		Lost:       m.lostRequests,
-		TTFT:       TTFT{quantile(ttft, 0.50), quantile(ttft, 0.90), quantile(ttft, 0.95), quantile(ttft, 0.99)},
+		TTFT:       TTFT{quantile(ttft, 0.50), quantile(ttft, 0.90), quantile(ttft, 0.95), quantile(ttft, 0.99), quantile(ttft, 1)},
 		SlowOutput: quantile(speed, 0.05),
 		HitRate:    share(m.cached, m.prompt),
 		Spread:     r.spread(),

@@ -46,6 +46,14 @@ type Config struct {
 	// is longer than that after the warm-up. 0 lets every run go on.
 	Hopeless time.Duration
 
+	// Hold is how many prefill tokens an engine is sent at once. What is placed
+	// beyond that waits in the router, unless it would be alone, the shortest
+	// first. One that computes for a second is overtaken only by those that come
+	// within Overtake seconds after it, and so on: 0 keeps the order of arrival.
+	// A Hold of 0 sends everything at once. It needs SceneNone.
+	Hold     int
+	Overtake float64
+
 	// Scene is what happens to the fleet; the zero value is nothing.
 	Scene Scene
 }
