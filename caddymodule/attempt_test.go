@@ -149,3 +149,42 @@ func TestUnknownResponseIsNobodysFault(t *testing.T) {
 		t.Errorf("blame(403) of a request that names a response = %v, want denied", got)
 	}
 }
+
+// One dead connection is enough, and is remembered over the retries. One that has
+// had all of the request was not seen to be dead: only the transport that goes on
+// with another one in the same dispatch knows that.
+func TestMetDeadConnection(t *testing.T) {
+	for _, test := range []struct {
+		name       string
+		kept       bool
+		write      error
+		now, later bool
+	}{
+		{"sent on a kept one", true, nil, true, false},
+		{"cut on a kept one", true, io.ErrClosedPipe, true, true},
+		{"sent on a new one", false, nil, false, false},
+		{"cut on a new one", false, io.ErrClosedPipe, false, false},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			a, r, trace := sending(t, 100)
+			if a.wire.Load().metDead() {
+				t.Error("before anything: it has met a dead connection")
+			}
+			trace.GotConn(httptrace.GotConnInfo{Reused: test.kept})
+			if a.wire.Load().metDead() {
+				t.Error("with the connection: it has met a dead one")
+			}
+			trace.WroteRequest(httptrace.WroteRequestInfo{Err: test.write})
+			if got := a.wire.Load().metDead(); got != test.now {
+				t.Errorf("in the same dispatch: %v, want %v", got, test.now)
+			}
+			for range 2 {
+				a.count++
+				a.renewBody(r)
+				if got := a.wire.Load().metDead(); got != test.later {
+					t.Errorf("in a later dispatch: %v, want %v", got, test.later)
+				}
+			}
+		})
+	}
+}

@@ -185,7 +185,7 @@ func (a *attempt) renewBody(r *http.Request) {
 	if a.body == nil || r.Body == nil {
 		return
 	}
-	a.wire.Store(new(wire))
+	a.wire.Store(a.wire.Load().next())
 	if !a.whole {
 		a.spent = a.count > 1 && a.body.begun.Load()
 		return

@@ -18,6 +18,21 @@ type wire struct {
 	// kept says that the last connection was one kept alive, and cut that the
 	// request could not be written to it
 	kept, cut atomic.Bool
+
+	// stale says that an earlier dispatch has met a dead connection
+	stale bool
+}
+
+// next is the wire of the next dispatch of the request.
+func (w *wire) next() *wire {
+	return &wire{stale: w != nil && (w.stale || w.kept.Load() && w.cut.Load())}
+}
+
+// metDead reports that the request has met a dead connection before the one that a
+// transport is about to look for: the transport looks for another one in the same
+// dispatch only where one that was kept alive has failed.
+func (w *wire) metDead() bool {
+	return w != nil && (w.stale || w.kept.Load() && (w.sent.Load() || w.cut.Load()))
 }
 
 // wasSent reports that an upstream may have received all of the request. An
@@ -33,8 +48,17 @@ func (w *wire) wasClosed() bool {
 
 // traced returns a shallow copy of r in whose context transports note what
 // becomes of the attempt's dispatches.
+//
+// An upstream that has closed one connection has often closed others, and another
+// upstream too. A request that has met a dead one goes on with a new one, so that
+// it neither runs out of retries nor looks as if it were what breaks upstreams.
 func (a *attempt) traced(r *http.Request) *http.Request {
 	return r.WithContext(httptrace.WithClientTrace(r.Context(), &httptrace.ClientTrace{
+		GetConn: func(string) {
+			if a.wire.Load().metDead() && a.policy.proxy != nil {
+				closeIdle(a.policy.proxy.Transport)
+			}
+		},
 		GotConn: func(info httptrace.GotConnInfo) {
 			if w := a.wire.Load(); w != nil {
 				w.kept.Store(info.Reused)
