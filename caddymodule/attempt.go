@@ -124,10 +124,10 @@ func (a *attempt) supersede(p *LoadAwareSelection, ctx context.Context) {
 		if a.harms(status) {
 			a.harmed++
 		}
-		a.fail(fleet.CauseRetried, status)
+		a.fail(ctx, fleet.CauseRetried, status)
 		a.end(fleet.CauseRetried)
 	case status >= 400 || ctx.Value(caddyhttp.ErrorCtxKey) != nil:
-		a.fail(fleet.CauseError, status)
+		a.fail(ctx, fleet.CauseError, status)
 		a.end(fleet.CauseError)
 	default:
 		a.end(fleet.CauseEnd)
@@ -170,6 +170,17 @@ func answered(ctx context.Context) int {
 	value, _ := repl.Get(statusPlaceholder)
 	status, _ := value.(int)
 	return status
+}
+
+// answeredField returns a header field of the upstream's last answer, empty where
+// there is none.
+func answeredField(ctx context.Context, field string) string {
+	repl, ok := ctx.Value(caddy.ReplacerCtxKey).(*caddy.Replacer)
+	if !ok {
+		return ""
+	}
+	value, _ := repl.GetString("http.reverse_proxy.header." + field)
+	return value
 }
 
 // takeStatus returns the status of the last dispatch and takes it away, so that
@@ -233,9 +244,14 @@ func (res *placed) blocked(on bool) {
 }
 
 // fail notes that the dispatch under way has failed with a status, 0 for none.
-func (a *attempt) fail(c fleet.Cause, status int) {
-	if a.current != nil {
-		a.current.Fail(c, a.blame(status), time.Now())
+func (a *attempt) fail(ctx context.Context, c fleet.Cause, status int) {
+	if a.current == nil {
+		return
+	}
+	blame, now := a.blame(status), time.Now()
+	a.current.Fail(c, blame, now)
+	if blame == fleet.BlameFull {
+		a.current.Refused(retryAfter(answeredField(ctx, "Retry-After"), now), now)
 	}
 }
 

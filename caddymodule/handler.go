@@ -184,7 +184,7 @@ func (a *attempt) finish(r *http.Request, w *responseWriter, err error) {
 	w.end()
 	cause := causeOf(r.Context(), w, err)
 	if cause == fleet.CauseError {
-		a.fail(fleet.CauseError, statusOf(w, err))
+		a.fail(r.Context(), fleet.CauseError, statusOf(w, err))
 	}
 	a.takeUsage(w, cause)
 	a.end(cause)

@@ -33,6 +33,18 @@ func retryAfterSeconds(estimate time.Duration, random float64) int {
 	return int(min(max(seconds, leastRetryAfter), mostRetryAfter))
 }
 
+// retryAfter returns how long the value of a Retry-After field asks to wait from
+// now on, 0 where it does not say.
+func retryAfter(value string, now time.Time) time.Duration {
+	if seconds, err := strconv.ParseUint(value, 10, 31); err == nil {
+		return time.Duration(seconds) * time.Second
+	}
+	if at, err := http.ParseTime(value); err == nil {
+		return max(at.Sub(now), 0)
+	}
+	return 0
+}
+
 // statusClientGone is what Caddy's proxy writes for a client that has left.
 const statusClientGone = 499
 

@@ -168,3 +168,24 @@ func TestValidateQueue(t *testing.T) {
 		}
 	}
 }
+
+// An upstream may say when it has room again in seconds or by the clock.
+func TestRetryAfterOfAnUpstream(t *testing.T) {
+	now := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+	for value, want := range map[string]time.Duration{
+		"7":                             7 * time.Second,
+		"0":                             0,
+		"999999999":                     999999999 * time.Second,
+		"99999999999999999999":          0,
+		"-1":                            0,
+		"1.5":                           0,
+		"":                              0,
+		"soon":                          0,
+		"Sun, 01 Mar 2026 12:00:30 GMT": 30 * time.Second,
+		"Sun, 01 Mar 2026 11:00:00 GMT": 0,
+	} {
+		if got := retryAfter(value, now); got != want {
+			t.Errorf("retryAfter(%q) = %v, want %v", value, got, want)
+		}
+	}
+}

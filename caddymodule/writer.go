@@ -81,7 +81,7 @@ func (w *responseWriter) begin(status int) {
 	}
 	switch {
 	case status >= 400 && w.ctx.Err() == nil:
-		w.attempt.fail(fleet.CauseError, status)
+		w.attempt.fail(w.ctx, fleet.CauseError, status)
 		return
 	case status >= 400:
 		return
@@ -149,7 +149,7 @@ func (w *responseWriter) look(p []byte) {
 func (w *responseWriter) fail() {
 	w.watching, w.broken = false, true
 	w.stream.Store(nil)
-	w.attempt.fail(fleet.CauseError, w.scanner.fault.result())
+	w.attempt.fail(w.ctx, fleet.CauseError, w.scanner.fault.result())
 }
 
 // end notes that nothing more is to come.

@@ -19,7 +19,7 @@ const (
 	// and nobody's fault where none has.
 	BlameDenied
 	// BlameFull is for an upstream that has no room for the request. It is
-	// full until its next report.
+	// full until its next report, or as long as it says, see [Placement.Refused].
 	BlameFull
 )
 
@@ -56,7 +56,7 @@ func (f *Fleet) blame(p *Placement, b Blame, now time.Time) {
 			return
 		}
 	case BlameFull:
-		u.health.refuse(now)
+		u.health.refuse(0, now)
 		f.ledger.Failed(u.counters, now)
 		return
 	case BlameFailure:

@@ -70,6 +70,46 @@ func TestFullByItsOwnWord(t *testing.T) {
 	b.wantChoice(t, "after the next report", 0)
 }
 
+// One that says when to come back is full until then, within reason, whatever its
+// reports say meanwhile; until it serves what was sent there all the same.
+func TestFullForAsLongAsItSays(t *testing.T) {
+	b := newBed(2)
+	b.loaded(1, 10_000_000)
+	refused := func(told time.Duration) {
+		p, _ := b.place(prompt(100, nil), 0)
+		p.Fail(CauseError, BlameFull, b.now)
+		p.Refused(told, b.now)
+		p.End(CauseError, b.now)
+	}
+	reported := func() { b.Observe(b.pool.Names()[0], engines.Report{}, b.now, time.Minute) }
+	for _, test := range []struct{ told, full time.Duration }{
+		{30 * time.Second, 30 * time.Second},
+		{time.Hour, time.Minute},
+		{time.Second, 2 * time.Second},
+		{20 * time.Second, 20 * time.Second},
+	} {
+		refused(test.told)
+		b.wait(test.full - 1)
+		reported()
+		b.wantChoice(t, "just before that is over", 1)
+		b.wait(1)
+		b.wantChoice(t, "after that", 0)
+	}
+	refused(0)
+	b.wantChoice(t, "it does not say when", 1)
+	reported()
+	b.wantChoice(t, "it does not say when, and a report has come", 0)
+
+	early, _ := b.place(prompt(100, nil), 0)
+	b.wait(1)
+	refused(time.Minute)
+	b.wait(1)
+	early.FirstOutput(b.now)
+	b.wantChoice(t, "it serves what was there before", 1)
+	b.serve(prompt(100, nil), 0)
+	b.wantChoice(t, "it serves what has come since", 0)
+}
+
 func TestSessionStaysAtAFullHome(t *testing.T) {
 	b := newBed(2)
 	b.serve(turn(7, 1000), 0)

@@ -36,9 +36,13 @@ const (
 	mostlyFails = 0.5
 
 	// probedFor is how long after its last try a scraper is taken to be at
-	// work, and refusedFor how long a refusal counts while no report comes.
-	probedFor  = 15 * time.Second
-	refusedFor = 2 * time.Second
+	// work.
+	probedFor = 15 * time.Second
+
+	// refusedFor is how long a refusal counts while no report comes, and
+	// mostRefused how long where the upstream says when to come back.
+	refusedFor  = 2 * time.Second
+	mostRefused = time.Minute
 )
 
 // health is how dispatches to an upstream have ended lately. The zero value has
@@ -62,9 +66,10 @@ type health struct {
 	tried, answered, watched time.Time
 	lost                     bool
 
-	// refused is when the upstream last had no room, zero once a report has
-	// come
-	refused time.Time
+	// refused is when the upstream last had no room, and refuses until when it is
+	// taken to have none; said says that it has said so itself
+	refused, refusesUntil time.Time
+	said                  bool
 }
 
 // fail notes a failed dispatch that was placed then, where those to the other
@@ -103,6 +108,9 @@ func (h *health) cool(now time.Time) {
 // succeed notes that a request which was placed then has shown output.
 func (h *health) succeed(placed, now time.Time) {
 	h.record.add(1, 0, now)
+	if h.said && placed.After(h.refused) {
+		h.said, h.refusesUntil = false, time.Time{}
+	}
 	if h.pause != 0 && placed.After(h.failed) {
 		h.pause, h.until, h.trial = 0, time.Time{}, nil
 	}
@@ -175,13 +183,33 @@ func (h *health) watch(now time.Time) (asks bool) {
 	return now.Before(h.until) || h.awaited(now)
 }
 
-// refuse notes that the upstream had no room.
-func (h *health) refuse(now time.Time) { h.refused = now }
+// refuse notes that the upstream had no room. Where it has said for how long, within
+// reason, no report tells otherwise.
+func (h *health) refuse(told time.Duration, now time.Time) {
+	h.refused = now
+	if !h.refuses(now) {
+		h.said = false
+	}
+	until := now.Add(refusedFor)
+	if told > 0 {
+		until = now.Add(min(told, mostRefused))
+		h.said = true
+	}
+	if until.After(h.refusesUntil) {
+		h.refusesUntil = until
+	}
+}
+
+// reported notes that a report has come, which tells whether there is room unless
+// the upstream has said so itself.
+func (h *health) reported() {
+	if !h.said {
+		h.refusesUntil = time.Time{}
+	}
+}
 
 // refuses reports that the upstream is full by its own word.
-func (h *health) refuses(now time.Time) bool {
-	return !h.refused.IsZero() && now.Sub(h.refused) < refusedFor
-}
+func (h *health) refuses(now time.Time) bool { return now.Before(h.refusesUntil) }
 
 // share is the part of bad in bad and good, 0 while there is neither.
 func share(bad, good float64) float64 {

@@ -111,6 +111,19 @@ func (p *Placement) Fail(c Cause, blame Blame, now time.Time) {
 	p.fail(c, blame, now)
 }
 
+// Refused notes for how long the upstream has said that it has no room. It is full
+// until then, at most for a minute, or until it has served a request that was placed
+// later. A time that is not positive says nothing.
+func (p *Placement) Refused(told time.Duration, now time.Time) {
+	f := p.fleet
+	if f == nil || told <= 0 {
+		return
+	}
+	f.mu.Lock()
+	defer f.done(now)
+	p.upstream.health.refuse(told, now)
+}
+
 // End ends the placement: the request is no longer in flight. c names what
 // ended it. [CauseError] and [CauseRetried] are failures of the upstream, as by
 // [Placement.Fail] with blame unless that was called before. [CauseCanceled] is

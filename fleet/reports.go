@@ -20,7 +20,7 @@ func (f *Fleet) Observe(name string, r engines.Report, now time.Time, valid time
 	if !ok {
 		return
 	}
-	u.health.refused = time.Time{}
+	u.health.reported()
 	if u.engine.Observe(r, u.counters.TakePeak(), now, valid) {
 		u.index.Clear()
 	}
