@@ -115,6 +115,8 @@ func (e *exporter) load(u *fleet.UpstreamView) {
 func (e *exporter) totals(t *fleet.Totals) {
 	e.counter(promptTokensEstimated, t.PromptTokens)
 	e.counter(prefillTokensEstimated, t.PrefillTokens)
+	e.counter(promptTokensPredicted, t.PromptPredicted)
+	e.counter(promptTokensReported, t.PromptReported)
 	e.counter(cachedTokensPredicted, t.CachedPredicted)
 	e.counter(cachedTokensReported, t.CachedReported)
 	e.counter(scrapeErrors, t.ScrapeErrors)

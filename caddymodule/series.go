@@ -48,6 +48,10 @@ var (
 		"Tokens that an upstream was measured to prefill per second. Missing where too few were measured.")
 	prefixBelief = newDesc("prefix_belief",
 		"Part of what is believed to be cached on an upstream that counts as cached, from 0 to 1, by how much was found so far.")
+	promptTokensPredicted = newDesc("prompt_tokens_predicted_total",
+		"Estimated prompt tokens of the requests on an upstream whose response has reported how many they were.")
+	promptTokensReported = newDesc("prompt_tokens_reported_total",
+		"Prompt tokens that responses of an upstream have reported.")
 	cachedTokensPredicted = newDesc("cached_tokens_predicted_total",
 		"Prompt tokens believed to be cached on an upstream, of the requests whose response has reported how many were.")
 	cachedTokensReported = newDesc("cached_tokens_reported_total",

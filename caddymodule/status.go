@@ -54,6 +54,8 @@ type upstreamStatus struct {
 
 	PromptTokensEstimated  uint64            `json:"prompt_tokens_estimated"`
 	PrefillTokensEstimated uint64            `json:"prefill_tokens_estimated"`
+	PromptTokensPredicted  uint64            `json:"prompt_tokens_predicted"`
+	PromptTokensReported   uint64            `json:"prompt_tokens_reported"`
 	CachedTokensPredicted  uint64            `json:"cached_tokens_predicted"`
 	CachedTokensReported   uint64            `json:"cached_tokens_reported"`
 	ScrapeErrors           uint64            `json:"scrape_errors"`
@@ -135,6 +137,8 @@ func describeUpstream(u *fleet.UpstreamView, now time.Time) upstreamStatus {
 		Models:                 u.Models,
 		PromptTokensEstimated:  u.Totals.PromptTokens,
 		PrefillTokensEstimated: u.Totals.PrefillTokens,
+		PromptTokensPredicted:  u.Totals.PromptPredicted,
+		PromptTokensReported:   u.Totals.PromptReported,
 		CachedTokensPredicted:  u.Totals.CachedPredicted,
 		CachedTokensReported:   u.Totals.CachedReported,
 		ScrapeErrors:           u.Totals.ScrapeErrors,

@@ -33,9 +33,13 @@ func (p *Placement) Usage(u engines.Usage, now time.Time) {
 	if p.request.Learns {
 		f.estimate(p.request.Model).Learn(p.request.TextBytes, u.PromptTokens, bytesPerToken)
 	}
+	totals := &p.upstream.totals
+	if !p.request.Continues {
+		totals.PromptPredicted += uint64(p.PromptTokens())
+		totals.PromptReported += uint64(u.PromptTokens)
+	}
 	if u.CachedTokens.Known {
 		cached := int(u.CachedTokens.Value)
-		totals := &p.upstream.totals
 		totals.CachedPredicted += uint64(p.cached)
 		totals.CachedReported += uint64(cached)
 		p.upstream.engine.Cached(p.cached, min(cached, p.cached), now)

@@ -98,7 +98,7 @@ func TestUsageOutOfTurn(t *testing.T) {
 			p, _ := b.place(told("m", 120_000))
 			test.before(b, p)
 			p.Usage(usage, b.now)
-			if u := b.view(t, 0); u.Totals.CachedReported != 0 || len(b.estimates) != 0 {
+			if u := b.view(t, 0); u.Totals.CachedReported != 0 || u.Totals.PromptReported != 0 || len(b.estimates) != 0 {
 				t.Errorf("%v cached tokens and %v models were learned, want none", u.Totals.CachedReported, len(b.estimates))
 			}
 		})
@@ -189,6 +189,19 @@ func TestUsageOfTheCache(t *testing.T) {
 	u := b.view(t, 0)
 	if u.Totals.CachedPredicted != 2*tokens || u.Totals.CachedReported != tokens/4+tokens+5000 {
 		t.Errorf("cached tokens predicted, reported = %v, %v", u.Totals.CachedPredicted, u.Totals.CachedReported)
+	}
+	if u.Totals.PromptPredicted != 2*tokens || u.Totals.PromptReported != 2*(tokens+5000) {
+		t.Errorf("prompt tokens predicted, reported = %v, %v, want %v, %v",
+			u.Totals.PromptPredicted, u.Totals.PromptReported, 2*tokens, 2*(tokens+5000))
+	}
+	// what an earlier response adds to a prompt was not estimated
+	going := prompt(tokens, nil)
+	going.Continues = true
+	p, _ := b.place(going)
+	p.Usage(engines.Usage{PromptTokens: 9 * tokens}, b.now)
+	p.End(CauseEnd, b.now)
+	if got := b.view(t, 0).Totals.PromptReported; got != u.Totals.PromptReported {
+		t.Errorf("prompt tokens reported = %v after a prompt that goes on with a response, want still %v", got, u.Totals.PromptReported)
 	}
 	// more than predicted is no proof of another prediction
 	if u.Belief != 0.625 {

@@ -18,6 +18,11 @@ type Totals struct {
 	// in flight their sum is that of Placements.
 	Releases [causes]uint64
 
+	// PromptPredicted and PromptReported are the prompt tokens of responses that
+	// report how many they were: what was estimated, and what was. A prompt that
+	// goes on with an earlier response is left out: that is not in the estimate.
+	PromptPredicted, PromptReported uint64
+
 	// CachedPredicted and CachedReported are the tokens of responses that
 	// report what was cached: what was believed to be, and what was.
 	CachedPredicted, CachedReported uint64

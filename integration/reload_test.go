@@ -382,6 +382,8 @@ func TestMetrics(t *testing.T) {
 		"upstream_state":                 "gauge",
 		"requests_elsewhere":             "gauge",
 		"prefix_belief":                  "gauge",
+		"prompt_tokens_predicted_total":  "counter",
+		"prompt_tokens_reported_total":   "counter",
 		"cached_tokens_predicted_total":  "counter",
 		"cached_tokens_reported_total":   "counter",
 		"scrape_errors_total":            "counter",

@@ -84,6 +84,10 @@ func TestUsageCorrectsEstimates(t *testing.T) {
 			if last := estimateOf(t, s, test.path, body); math.Abs(last-truth) > math.Abs(first-truth)/2 {
 				t.Errorf("estimate after 20 responses = %v, at first %v, want it to be nearer to %v", last, first, truth)
 			}
+			predicted, reported := s.metric("prompt_tokens_predicted_total"), s.metric("prompt_tokens_reported_total")
+			if reported < 21*truth || reported > 22*truth || predicted < 0.7*reported || predicted > 1.1*reported {
+				t.Errorf("prompt tokens: %v predicted, %v reported, want both near 21 times %v", predicted, reported, truth)
+			}
 			u := s.fleet().total()
 			if u.CachedReported < 10_000 || u.CachedPredicted < u.CachedReported/2 || u.CachedPredicted > u.CachedReported {
 				t.Errorf("cached tokens: %d predicted, %d reported, want some tens of thousands of both, and no more predicted",
