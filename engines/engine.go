@@ -66,6 +66,10 @@ func (e *Engine) Observe(r Report, own int, now time.Time, valid time.Duration) 
 	return emptied
 }
 
+// Account says that so many more of the requests that the last report has are not
+// from elsewhere.
+func (e *Engine) Account(requests int) { e.own += requests }
+
 // since fills in what does not change while an engine runs from the report
 // before, for pages that leave it out once in a while.
 func (r Report) since(last Report) Report {

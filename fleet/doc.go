@@ -17,6 +17,16 @@
 // A fleet outlives configurations. It holds no configuration of its own:
 // weights and bounds come in as [Options] with every placement.
 //
+// Several fleets in front of the same upstreams, each of its own router, place as
+// one does where they are shared: [Fleet.Share]. What a router does is gathered in
+// bounded buffers under the same lock, in the step in which it is done, and taken
+// by [Fleet.News]; what others do comes in by [Fleet.Hear]. What they hold counts
+// in costs and limits as what the router itself holds does, for as long as they
+// are heard, and is no load from elsewhere. Homes, blocks and responses become the
+// fleet's own. Which upstreams fail, are silent or drained, how fast they are and
+// who waits in line stays with each router. The fleet knows nothing of how news
+// travel; that is package share.
+//
 // The package takes the time as an argument, but for [Fleet.Wait], and knows
 // neither Caddy nor HTTP; the laboratory in bench drives it in virtual time.
 package fleet

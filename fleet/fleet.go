@@ -36,6 +36,7 @@ type Fleet struct {
 	standings []standing
 	positions []int
 	speeds    []float64
+	assigned  []*Load
 
 	// generation counts removals from upstreams: a pool resolved before the
 	// last one may point to what is gone
@@ -52,6 +53,11 @@ type Fleet struct {
 	// trail is what was decided last, and shadow how other policies have chosen
 	trail  trail
 	shadow ShadowTotals
+
+	// gathered is what is to be told to other routers, and peers what is known
+	// of them
+	gathered gathered
+	peers    peers
 
 	// served adds up the tokens of the silent reservations that were let go in
 	// the step under way
@@ -97,6 +103,11 @@ type upstream struct {
 	// waited that goes before those behind it
 	prompts, awaited, awaitedTokens int
 	claimed                         uint64
+
+	// told is what other routers were told last of what is held here, and
+	// peersReported the most requests of theirs that the last report may have
+	told          Load
+	peersReported int
 
 	// drained says that an operator wants nothing new placed here
 	drained bool
@@ -157,7 +168,7 @@ func (f *Fleet) sweep(now time.Time) {
 	}
 	f.swept = now
 	for name, u := range f.upstreams {
-		if u.listed <= 0 && u.counters.Idle() && now.Sub(u.seen) > departed {
+		if u.listed <= 0 && u.counters.Idle() && u.counters.Peers() == (picker.Load{}) && now.Sub(u.seen) > departed {
 			delete(f.upstreams, name)
 			f.generation++
 		}

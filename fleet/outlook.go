@@ -61,11 +61,11 @@ func (f *Fleet) clears(u *upstream, t *Ticket, requests, tokens float64) float64
 			rate = unknownRate
 		}
 		own := min(max(t.tokens, 0), q.MaxPrefillTokens)
-		seconds = (float64(u.counters.Prefill()) + tokens + float64(own-q.MaxPrefillTokens)) / rate
+		seconds = (float64(u.prefill()) + tokens + float64(own-q.MaxPrefillTokens)) / rate
 	}
 	if q.MaxRequests > 0 {
 		typical := max(f.ledger.Typical(), time.Second).Seconds()
-		seconds = max(seconds, (float64(u.prompts)+requests+1-float64(q.MaxRequests))*typical/float64(q.MaxRequests))
+		seconds = max(seconds, (float64(u.inFlight())+requests+1-float64(q.MaxRequests))*typical/float64(q.MaxRequests))
 	}
 	return seconds
 }

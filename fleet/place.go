@@ -57,6 +57,10 @@ func (f *Fleet) begin(p *Placement, req *Request, pool *Pool, usable []int, o *O
 		pool.upstreams[at].offered(now)
 	}
 	f.sweep(now)
+	f.expirePeers(now)
+	if f.gathered.on {
+		f.peers.bound(o)
+	}
 	*p = Placement{fleet: f, request: *req}
 	if req.Prefills && req.Session != 0 {
 		s := f.sessions.Begin(req.Session, now, o.Sessions)
@@ -250,7 +254,7 @@ func (f *Fleet) commit(p *Placement, u *upstream, c *picker.Candidate, o *Option
 	if !p.request.Prefills {
 		return
 	}
-	u.health.take(p, u.allowance(u.counters.Prefill()), now)
+	u.health.take(p, u.allowance(u.prefill()), now)
 	if p.request.streams() {
 		u.beginStream(now)
 	}
@@ -261,14 +265,15 @@ func (f *Fleet) commit(p *Placement, u *upstream, c *picker.Candidate, o *Option
 	u.totals.PromptTokens += uint64(p.PromptTokens())
 	u.totals.PrefillTokens += uint64(c.Uncached)
 	if s := p.session; s != nil && s.Home() != u.counters.Name() {
-		f.sessions.MoveTo(s, u.counters.Name())
+		f.moveTo(s, u.counters.Name(), now)
 		p.moved = s.Moves()
 	}
 	if o.PrefixIndex && len(p.request.Blocks) > 0 {
 		f.lastOwner++
 		p.owner = f.lastOwner
 		u.resize(p.scale, o)
-		u.index.Record(p.request.Blocks, p.owner, now)
+		held := u.index.Record(p.request.Blocks, p.owner, now)
+		f.gathered.prompt(u.counters.Name(), u.indexed(p.request.Blocks), held)
 		if p.session != nil {
 			p.session.Indexed = true
 		}

@@ -197,7 +197,8 @@ func (p *Placement) learn(now time.Time) {
 		}
 		// written again even if it is the same: a sibling that moved the
 		// session here and fails must not take the home from this one
-		p.fleet.sessions.MoveTo(s, p.Upstream())
+		p.fleet.moveTo(s, p.Upstream(), now)
+		p.fleet.gathered.home(s)
 	}
 }
 
@@ -217,9 +218,10 @@ func (p *Placement) fail(c Cause, blame Blame, now time.Time) {
 		return
 	}
 	if s := p.session; s != nil && p.moved != 0 && p.moved == s.Moves() {
-		f.sessions.MoveTo(s, s.Settled)
+		f.moveTo(s, s.Settled, now)
 	}
 	if p.owner != 0 {
 		p.upstream.index.TakeBack(p.request.Blocks, p.owner)
+		f.gathered.gone(p.Upstream(), p.upstream.indexed(p.request.Blocks))
 	}
 }

@@ -37,10 +37,10 @@ func (q *Queue) limits(req *Request) bool {
 // room reports that u may take a request with so many uncached tokens. The
 // caller holds the lock.
 func (q *Queue) room(u *upstream, uncached int) bool {
-	if q.MaxRequests > 0 && u.prompts >= q.MaxRequests {
+	if q.MaxRequests > 0 && u.inFlight() >= q.MaxRequests {
 		return false
 	}
-	held := u.counters.Prefill()
+	held := u.prefill()
 	return q.MaxPrefillTokens == 0 || held == 0 || held+uncached <= q.MaxPrefillTokens
 }
 

@@ -21,7 +21,8 @@ func (f *Fleet) Observe(name string, r engines.Report, now time.Time, valid time
 		return
 	}
 	u.health.reported()
-	if u.engine.Observe(r, u.counters.TakePeak(), now, valid) {
+	u.peersReported = u.counters.TakePeersPeak()
+	if u.engine.Observe(r, u.counters.TakePeak()+u.peersReported, now, valid) {
 		u.index.Clear()
 	}
 }
@@ -68,7 +69,18 @@ const (
 // holds. The caller holds the lock.
 func (u *upstream) resize(scale float64, o *Options) {
 	u.scale += scaleWeight * (scale - u.scale)
-	tokens := o.KVTokens
+	u.fit(o.KVTokens)
+}
+
+// indexed is the part of a prompt that the index has room for. The caller holds
+// the lock.
+func (u *upstream) indexed(chain []uint64) []uint64 {
+	return chain[:min(len(chain), u.index.Capacity())]
+}
+
+// fit gives the index room for so many tokens, or where that is 0 for what the
+// engine has. The caller holds the lock.
+func (u *upstream) fit(tokens int) {
 	if tokens == 0 {
 		tokens = u.engine.KVTokens()
 	}

@@ -70,6 +70,7 @@ func (p *Placement) Keeps(key ResponseKey) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.responses.note(key, p.Upstream())
+	f.gathered.response(key)
 }
 
 // keeper returns the position of the upstream that keeps the response to which

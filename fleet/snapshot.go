@@ -127,14 +127,8 @@ func (f *Fleet) Restore(s *Snapshot, b sessions.Bounds, now time.Time) (restored
 	return restored
 }
 
-// restoreIndex gives an upstream its index back. One that no configuration lists
-// any more is kept for as long as one that has departed, and is not in view. The
-// caller holds the lock.
+// restoreIndex gives an upstream its index back. The caller holds the lock.
 func (f *Fleet) restoreIndex(stored StoredIndex, now time.Time) {
-	_, known := f.upstreams[stored.Upstream]
-	u := f.upstream(stored.Upstream)
-	if !known {
-		u.seen = now.Add(-exportedFor - 1)
-	}
+	u := f.remembered(stored.Upstream, now)
 	u.index.Restore(stored.Blocks, stored.Capacity, f.lastOwner, now)
 }

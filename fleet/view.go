@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/caddy-llm/loadaware/engines"
+	"github.com/caddy-llm/loadaware/picker"
 )
 
 // exportedFor is how long an upstream that no configuration lists stays in
@@ -31,6 +32,12 @@ type View struct {
 	// Shadow is how other policies have chosen.
 	Shadow ShadowTotals
 
+	// Peers is how many other routers share the fleet, as far as they were heard
+	// lately, and NewsDropped how much of what there was to tell them nobody has
+	// asked for in time.
+	Peers       int
+	NewsDropped uint64
+
 	// Upstreams are those that a configuration lists, that a placement could
 	// have chosen within the last minute and since one has listed them, that
 	// are drained, or that have anything in flight, by name.
@@ -43,6 +50,9 @@ type UpstreamView struct {
 	Requests int
 	Prefill  int
 	Waiting  int
+
+	// Peers is what the other routers of the fleet hold here.
+	Peers picker.Load
 
 	// FailedLoad is the load that failed dispatches still stand for, in
 	// requests.
@@ -84,7 +94,10 @@ type UpstreamView struct {
 // alone.
 func (f *Fleet) View(now time.Time) View {
 	f.mu.Lock()
+	f.expirePeers(now)
 	v := View{
+		Peers:         f.peers.alive,
+		NewsDropped:   f.gathered.dropped,
 		Sessions:      f.sessions.Len(),
 		QueueRejected: f.queue.refused,
 		QueueWait:     f.queue.wait,
@@ -122,6 +135,7 @@ func (f *Fleet) View(now time.Time) View {
 			Requests:       u.counters.Requests(),
 			Prefill:        u.counters.Prefill(),
 			Waiting:        u.counters.Waiting(),
+			Peers:          u.counters.Peers(),
 			FailedLoad:     u.counters.Failed(now),
 			Sessions:       f.sessions.HomeOf(name),
 			PrefixBlocks:   u.index.Len(),

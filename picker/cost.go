@@ -98,7 +98,7 @@ func (t *Terms) Sum() float64 { return t.Load + (t.Prefill + t.Uncached) + t.Evi
 func (w *Weights) Score(candidates []Candidate, now time.Time) {
 	waiting, least := 0, math.MaxInt
 	for i := range candidates {
-		waiting += candidates[i].Upstream.waiting.len
+		waiting += candidates[i].Upstream.allWaiting()
 		least = min(least, candidates[i].Uncached)
 	}
 	mean := float64(waiting) / float64(max(len(candidates), 1))
@@ -111,10 +111,10 @@ func (w *Weights) Score(candidates []Candidate, now time.Time) {
 		}
 		c.Terms = Terms{
 			Load:     w.RequestCost * (u.load(now) + c.Others),
-			Prefill:  float64(u.prefill) * slowness,
+			Prefill:  float64(u.prefill+u.peers.Prefill) * slowness,
 			Uncached: float64(c.Uncached) * slowness,
 			Eviction: w.eviction(c.Age) * float64(c.Uncached),
-			Delay:    w.delay(mean, u.waiting.len) * float64(c.Uncached-least),
+			Delay:    w.delay(mean, u.allWaiting()) * float64(c.Uncached-least),
 		}
 		c.Cost = c.Terms.Sum()
 	}

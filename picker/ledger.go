@@ -49,10 +49,10 @@ func (l *Ledger) Open(r *Reservation, u *Upstream, c Claim, now time.Time) {
 	if !c.Prefills {
 		u.called = l.chosen
 	} else {
-		u.assigned = l.chosen
+		u.assigned, u.placed = l.chosen, uint64(l.chosen)
 		r.tokens = max(c.Tokens, 0)
 		u.prefill += r.tokens
-		r.ahead = u.prefill
+		r.ahead = u.prefill + u.peers.Prefill
 		u.waiting.push(r)
 	}
 }

@@ -12,7 +12,7 @@ type Reservation struct {
 	tokens   int
 
 	// ahead is how many prefill tokens the upstream held right after this
-	// reservation was made, its own included
+	// reservation was made, its own and those of other routers included
 	ahead   int
 	started time.Time
 	open    bool

@@ -17,6 +17,14 @@ type Upstream struct {
 	waiting  waitingList
 	failed   failedLoad
 
+	// peers is what other routers hold here, and peersPeak the most requests of
+	// theirs since the last look
+	peers     Load
+	peersPeak int
+
+	// placed is assigned as this router alone made it
+	placed uint64
+
 	// assigned orders upstreams by when a request with a prompt was last placed
 	// there, and called by when any other one was: neither kind decides the
 	// other's ties. Upstreams that were never chosen have a random negative
@@ -75,7 +83,7 @@ func (u *Upstream) Failed(now time.Time) float64 { return u.failed.load(now) }
 func (u *Upstream) Idle() bool { return u.requests == 0 && u.waiting.len == 0 && u.prefill == 0 }
 
 func (u *Upstream) load(now time.Time) float64 {
-	return float64(u.requests) + u.failed.load(now)
+	return float64(u.requests+u.peers.Requests) + u.failed.load(now)
 }
 
 // failedLoad is the load of dispatches that failed at once. An engine that

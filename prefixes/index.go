@@ -48,6 +48,10 @@ type entry struct {
 	// entry, which has been evicted since
 	added  Owner
 	claims uint32
+
+	// before is the hash of the block before it in its chain, 0 where there is
+	// none or it is not known
+	before uint64
 }
 
 const none = -1
@@ -82,31 +86,49 @@ func (x *Index) Match(chain []uint64) int {
 	return held
 }
 
-// Record notes that owner sends chain to the upstream. Blocks over the
-// capacity are left out from the end of the chain. A quarter more than the
-// capacity is held until [Index.Settle], so that prompts which are taken back
-// have evicted nothing.
-func (x *Index) Record(chain []uint64, owner Owner, now time.Time) {
+// Record notes that owner sends chain to the upstream, and returns how many of
+// its leading blocks were held before. Blocks over the capacity are left out from
+// the end of the chain. A quarter more than the capacity is held until
+// [Index.Settle], so that prompts which are taken back have evicted nothing.
+func (x *Index) Record(chain []uint64, owner Owner, now time.Time) (held int) {
 	if x.capacity == 0 {
-		return
+		return 0
 	}
+	return x.record(chain[:min(len(chain), x.capacity)], 0, owner, now)
+}
+
+// record puts a chain that follows the block named before in front of the list.
+func (x *Index) record(chain []uint64, before uint64, owner Owner, now time.Time) (held int) {
 	if x.slots == nil {
 		x.slots = make(map[uint64]int32)
 		x.newest, x.oldest, x.free = none, none, none
 	}
 	used := now.UnixNano()
-	for _, hash := range slices.Backward(chain[:min(len(chain), x.capacity)]) {
+	for i, hash := range slices.Backward(chain) {
 		at, ok := x.slots[hash]
 		if ok {
 			x.unlink(at)
+			held = max(held, i+1)
 		} else {
 			at = x.add(hash, owner)
 		}
 		e := &x.entries[at]
-		e.used = used
-		e.claims = max(e.claims, e.claims+1) // stays at the most it can be
+		if i > 0 {
+			e.before = chain[i-1]
+		} else {
+			e.before = before
+		}
+		e.use(used)
 		x.link(at)
 	}
+	return held
+}
+
+// use makes a block one that was used at a time, and that one placement more
+// vouches for.
+func (e *entry) use(at int64) {
+	e.used = at
+	e.claims = max(e.claims, e.claims+1) // stays at the most it can be
 }
 
 // Settle evicts what is over the capacity: what was recorded is known to have

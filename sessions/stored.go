@@ -48,7 +48,7 @@ func (s *Session) stored(now time.Time) Stored {
 	}
 	return Stored{
 		Key: s.key, Home: s.Settled, Size: s.Size,
-		Head: s.Line.head, Last: s.Line.last, Blocks: s.Line.blocks,
+		Head: s.Line.Head, Last: s.Line.Last, Blocks: s.Line.Blocks,
 		Indexed: s.Indexed,
 		LastUse: used,
 	}
@@ -67,7 +67,7 @@ func (t *Table) Restore(stored Stored, now time.Time, b Bounds) bool {
 	}
 	s := t.add(stored.Key, b)
 	s.Size, s.Settled, s.home = stored.Size, stored.Home, stored.Home
-	s.Line = Line{head: stored.Head, last: stored.Last, blocks: stored.Blocks}
+	s.Line = Line{Head: stored.Head, Last: stored.Last, Blocks: stored.Blocks}
 	s.Indexed, s.lastUse = stored.Indexed, used
 	t.count(s.home, 1)
 	s.newer = t.oldest

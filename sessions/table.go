@@ -42,6 +42,12 @@ type Session struct {
 	// index. Until then its size tells what is cached at its home.
 	Indexed bool
 
+	// Version is that of the home, for routers that share it.
+	Version Version
+
+	// Told is the serial of the last news that the session was in.
+	Told uint64
+
 	home    string
 	moves   uint64
 	key     Key
@@ -51,6 +57,9 @@ type Session struct {
 	// neighbours among the sessions without a live request, by last use
 	newer, older *Session
 }
+
+// Key names the session.
+func (s *Session) Key() Key { return s.key }
 
 // Live is how many requests of the session are in flight.
 func (s *Session) Live() int { return s.live }

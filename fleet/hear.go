@@ -1,0 +1,136 @@
+// SPDX-FileCopyrightText: The Caddy LLM authors
+// SPDX-License-Identifier: Apache-2.0
+
+package fleet
+
+import (
+	"cmp"
+	"time"
+
+	"github.com/caddy-llm/loadaware/sessions"
+)
+
+// Hear takes in what another router tells. router names it: the number is another
+// one for each process. News may come late, twice or not at all, and in any order:
+// loads of older ones than the last are passed over, and of homes that differ all
+// routers take the same. News of Serial 0 are of the past: they have no loads.
+//
+// The lock is let go again and again, so that no placement waits for long.
+func (f *Fleet) Hear(router uint64, n *News, now time.Time) {
+	f.mu.Lock()
+	defer f.done(now)
+	if !f.gathered.on {
+		return
+	}
+	f.expirePeers(now)
+	fresh := f.hearLoads(router, n, now)
+	pause := f.pausing()
+	for i := range n.Blocks {
+		f.hearBlocks(&n.Blocks[i], now)
+		for range 1 + len(n.Blocks[i].Hashes) {
+			pause()
+		}
+	}
+	for i := range n.Homes {
+		f.hearHome(&n.Homes[i], fresh, now)
+		pause()
+	}
+	for _, r := range n.Responses {
+		if _, known := f.responses.makers[r.Key]; !known && r.Key != 0 {
+			f.responses.note(r.Key, r.Upstream)
+		}
+		pause()
+	}
+}
+
+// hearBlocks records a prompt that another router has placed. The caller holds
+// the lock.
+func (f *Fleet) hearBlocks(b *Blocks, now time.Time) {
+	if f.peers.noIndex {
+		return
+	}
+	u := f.remembered(b.Upstream, now)
+	if b.Gone {
+		u.index.Withdraw(b.After)
+		return
+	}
+	if u.index.Capacity() == 0 {
+		u.fit(f.peers.kvTokens)
+	}
+	f.lastOwner++
+	u.index.Extend(b.After, b.Hashes, f.lastOwner, now)
+	u.index.Settle()
+}
+
+// hearHome takes the home of a session in, if that counts more than the one that
+// is known. Who has told of one that counts less is told of the other. The caller
+// holds the lock.
+func (f *Fleet) hearHome(h *Home, fresh bool, now time.Time) {
+	if h.Session == 0 {
+		return
+	}
+	if h.Upstream == "" {
+		s := f.sessions.Find(h.Session)
+		if s != nil && h.Version.Number > s.Version.Number {
+			s.Version = h.Version
+			f.sessions.Abandon(s)
+		}
+		return
+	}
+	s := f.sessions.Meet(h.Session, now, f.bounds())
+	if s == nil {
+		return
+	}
+	order := h.Version.Compare(s.Version)
+	switch {
+	case s.Home() == h.Upstream:
+		if order > 0 {
+			s.Version = h.Version
+		}
+	case s.Home() == "", order > 0, order == 0 && cmp.Less(h.Upstream, s.Home()):
+		f.sessions.MoveTo(s, h.Upstream)
+		s.Version = h.Version
+	default:
+		if fresh {
+			f.gathered.home(s)
+		}
+		return
+	}
+	if h.Settled {
+		s.Settled = h.Upstream
+	}
+	if h.Size > 0 {
+		s.Size, s.Line = h.Size, h.Line
+	}
+	s.Indexed = h.Line.Blocks > 0 && f.remembered(h.Upstream, now).index.Holds(h.Line.Last)
+}
+
+// bounds are those of the sessions that are heard of.
+func (f *Fleet) bounds() sessions.Bounds {
+	if f.peers.sessions.Max == 0 {
+		return DefaultOptions().Sessions
+	}
+	return f.peers.sessions
+}
+
+// moveTo makes an upstream the home of s, "" for none, and notes what is to be
+// told of that. The caller holds the lock.
+func (f *Fleet) moveTo(s *sessions.Session, upstream string, now time.Time) {
+	if f.sessions.MoveTo(s, upstream) == upstream && s.Version.Number > 0 {
+		return
+	}
+	s.Version = sessions.Version{Number: s.Version.Number + 1, Since: now.UnixNano()}
+	f.gathered.home(s)
+}
+
+// remembered returns what is known of an upstream that another router or an
+// earlier process has told of. One that no configuration lists is kept for as
+// long as one that has departed, and is not in view. The caller holds the lock.
+func (f *Fleet) remembered(name string, now time.Time) *upstream {
+	_, known := f.upstreams[name]
+	u := f.upstream(name)
+	if !known {
+		u.seen = now.Add(-exportedFor - 1)
+	}
+	return u
+}
