@@ -143,6 +143,7 @@ var pure = map[string][]string{
 	"prompts":  nil,
 	"engines":  nil,
 	"fleet":    {"picker", "sessions", "prefixes", "engines"},
+	"share":    {"fleet", "picker", "sessions", "prefixes", "engines"},
 }
 
 func TestPurePackages(t *testing.T) {
