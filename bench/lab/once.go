@@ -42,6 +42,8 @@ func (s *settings) once(rule string, rate float64, seed uint64) sim.Result {
 			IndexTokens: s.options.KVTokens,
 			PrefillRate: vllmsim.New(c.Engine).Config().PrefillRate,
 			Options:     s.options,
+			Routers:     s.routers,
+			Shared:      s.shared,
 			Random:      random,
 		})
 	})

@@ -29,6 +29,8 @@ type Report struct {
 	Hold     int          `json:"hold_tokens,omitempty"`
 	Overtake float64      `json:"overtake,omitempty"`
 	Scene    sim.Scene    `json:"scene,omitempty"`
+	Routers  int          `json:"routers"`
+	Shared   string       `json:"shared,omitempty"`
 	Weights  Weights      `json:"load_aware"`
 	Rules    []RuleReport `json:"rules"`
 }
@@ -79,6 +81,7 @@ func newReport(s *settings) Report {
 		Hold:     s.hold,
 		Overtake: s.overtake,
 		Scene:    s.scene,
+		Routers:  s.routers,
 		Weights: Weights{
 			RequestCost: s.options.RequestCost,
 			Congestion:  s.options.Congestion,
@@ -86,6 +89,9 @@ func newReport(s *settings) Report {
 			Stickiness:  s.options.Stickiness,
 			PrefixIndex: s.options.PrefixIndex,
 		},
+	}
+	if s.routers > 1 {
+		r.Shared = s.shared.String()
 	}
 	for n := range s.seeds {
 		r.Seeds = append(r.Seeds, s.seedOf(n))
@@ -107,6 +113,9 @@ func (r *Report) print(out io.Writer) error {
 		r.Workload, r.Engines, r.KVTokens, len(r.Seeds), r.Duration, r.Warmup)
 	if r.Hold > 0 {
 		fmt.Fprintf(out, ", holding what is over %d tokens", r.Hold)
+	}
+	if r.Routers > 1 {
+		fmt.Fprintf(out, ", %d routers that share %s", r.Routers, r.Shared)
 	}
 	if r.Scene != sim.SceneNone {
 		fmt.Fprintf(out, ", scene %s", r.Scene)

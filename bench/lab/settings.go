@@ -37,6 +37,8 @@ type settings struct {
 	scene       sim.Scene
 	options     fleet.Options
 	indexShare  float64
+	routers     int
+	shared      rules.Shared
 
 	jsonFile, plotFile string
 }
@@ -49,6 +51,8 @@ func parse(args []string) (*settings, error) {
 	trace := f.String("trace", "", "replay this `file`, Mooncake or agent sessions, instead of a workload")
 	ruleList := f.String("rule", "all", "`names` of rules, separated by commas, or all: "+strings.Join(rules.Names(), ", "))
 	rates := f.String("rates", "", "run at each of these `rates`, separated by commas")
+	shared := f.String("share", "everything", "load-aware: what several routers share, `names` of load, sessions and blocks separated by commas, everything or nothing")
+	f.IntVar(&s.routers, "routers", 1, "load-aware: number of routers, to one of which each request comes by chance")
 	scene := f.String("scene", "", fmt.Sprintf("what happens to the fleet, one of %v", sim.Scenes()))
 	given := s.fleetFlags(f)
 	s.optionFlags(f)
@@ -69,7 +73,7 @@ func parse(args []string) (*settings, error) {
 	if f.NArg() > 0 {
 		return nil, fmt.Errorf("unexpected argument '%s'", f.Arg(0))
 	}
-	return s, s.complete(*name, *trace, *ruleList, *rates, *scene, given)
+	return s, s.complete(*name, *trace, *ruleList, *rates, *scene, *shared, given)
 }
 
 // fleetFlags adds the flags that replace what the workload says.
@@ -98,7 +102,7 @@ func (s *settings) optionFlags(f *flag.FlagSet) {
 }
 
 // complete fills in what was not given and checks the rest.
-func (s *settings) complete(name, trace, ruleList, rates, scene string, given *preset) (err error) {
+func (s *settings) complete(name, trace, ruleList, rates, scene, shared string, given *preset) (err error) {
 	if trace != "" {
 		if s.trace, err = workload.ReadTraceFile(trace); err != nil {
 			return err
@@ -127,6 +131,9 @@ func (s *settings) complete(name, trace, ruleList, rates, scene string, given *p
 	if s.scene, err = sim.ParseScene(scene); err != nil {
 		return err
 	}
+	if s.shared, err = rules.ParseShared(shared); err != nil {
+		return err
+	}
 	if s.rates, err = parseRates(rates); err != nil {
 		return err
 	}
@@ -139,6 +146,10 @@ func (s *settings) check() error {
 		return fmt.Errorf("rate must be over 0")
 	case s.Engines < 1:
 		return fmt.Errorf("engines must be at least 1")
+	case s.routers < 1:
+		return fmt.Errorf("routers must be at least 1")
+	case s.routers > 1 && s.scene == sim.SceneRestart:
+		return fmt.Errorf("routers must be 1 for one to restart")
 	case s.seeds < 1:
 		return fmt.Errorf("seeds must be at least 1")
 	case s.blockTokens != 64 && s.blockTokens != 128 && s.blockTokens != 256:

@@ -19,7 +19,15 @@ type loadAware struct {
 	usable []int
 }
 
+// newLoadAware makes one router with the shipped rule, or several.
 func newLoadAware(c Config) Rule {
+	if c.Routers > 1 {
+		return newRouters(c)
+	}
+	return newOneLoadAware(c)
+}
+
+func newOneLoadAware(c Config) *loadAware {
 	names := make([]string, c.Engines)
 	for i := range names {
 		names[i] = fmt.Sprintf("vllm-%d:8000", i)

@@ -49,6 +49,13 @@ type Keeper interface {
 	Take(kept []byte, now time.Duration)
 }
 
+// Scheduled is a rule that does something at times of its own.
+type Scheduled interface {
+	// Schedule gives the rule what lets do happen at a time that is not in the
+	// past. It is called once, before anything else.
+	Schedule(at func(at time.Duration, do func()))
+}
+
 // Outcome says how a placement ended.
 type Outcome int
 
@@ -80,6 +87,7 @@ type Request struct {
 
 	entry     entry           // of rules that keep books
 	placement fleet.Placement // of the shipped rule
+	router    *router         // that placed it last, where there are several
 }
 
 // View is what a rule may look at besides its own books.
@@ -110,6 +118,11 @@ type Config struct {
 
 	// Options are those of the shipped rule.
 	Options fleet.Options
+
+	// Routers is how many routers with the shipped rule there are, and Shared
+	// what they share. 0 is one.
+	Routers int
+	Shared  Shared
 
 	// Random is where chance comes from.
 	Random *rand.Rand

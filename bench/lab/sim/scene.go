@@ -89,7 +89,7 @@ func (r *run) keep() []byte {
 
 // restart puts another router in the place of the one that there is.
 func (r *run) restart(kept []byte) {
-	r.rule = r.newRule()
+	r.route()
 	if k, ok := r.rule.(rules.Keeper); ok {
 		k.Take(kept, r.now)
 	}

@@ -65,13 +65,14 @@ const grace = 60 * time.Second
 // Run sends a workload to a fleet and measures how it is served. newRule makes
 // the rule, and makes it anew when the router restarts.
 func Run(c Config, arrivals workload.Arrivals, newRule func() rules.Rule) Result {
-	r := &run{Config: c, arrivals: arrivals, newRule: newRule, rule: newRule(), live: make(map[*vllmsim.Request]*attempt)}
+	r := &run{Config: c, arrivals: arrivals, newRule: newRule, live: make(map[*vllmsim.Request]*attempt)}
 	r.measures.from, r.measures.to = c.Warmup, c.Warmup+c.Duration
 	for range c.Engines {
 		e := &engine{Engine: vllmsim.New(c.Engine), usable: true}
 		r.engines = append(r.engines, e)
 	}
 	r.look()
+	r.route()
 	c.Scene.stage(r)
 	r.at(c.Warmup, r.startMeasuring)
 	r.nextArrival()
@@ -94,6 +95,14 @@ type run struct {
 	live     map[*vllmsim.Request]*attempt
 	asking   *attempt // what the view answers about
 	measures measures
+}
+
+// route makes the rule.
+func (r *run) route() {
+	r.rule = r.newRule()
+	if s, ok := r.rule.(rules.Scheduled); ok {
+		s.Schedule(r.at)
+	}
 }
 
 // at lets do happen at a time that is not in the past.
