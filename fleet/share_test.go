@@ -273,12 +273,12 @@ func TestFailedHomeIsTakenBackEverywhere(t *testing.T) {
 	a, b := beds[0], beds[1]
 	p, first := a.place(story(7, 10*BlockTokens))
 	tellAll(t, beds)
-	if got := b.Fleet.sessions.Find(7); got == nil || got.Home() != a.pool.Names()[first] {
+	if got := b.sessions.Find(7); got == nil || got.Home() != a.pool.Names()[first] {
 		t.Fatalf("session 7 is %+v, want it at %d", got, first)
 	}
 	p.End(CauseError, a.now)
 	tellAll(t, beds)
-	if got := b.Fleet.sessions.Find(7); got != nil {
+	if got := b.sessions.Find(7); got != nil {
 		t.Errorf("session 7 is at %s after its only attempt has failed", got.Home())
 	}
 
@@ -287,12 +287,12 @@ func TestFailedHomeIsTakenBackEverywhere(t *testing.T) {
 	elsewhere := (home + 1) % 3
 	moved, _ := a.place(story(8, 11*BlockTokens), elsewhere)
 	tellAll(t, beds)
-	if got := b.Fleet.sessions.Find(8).Home(); got != a.pool.Names()[elsewhere] {
+	if got := b.sessions.Find(8).Home(); got != a.pool.Names()[elsewhere] {
 		t.Errorf("session 8 is at %s, want the upstream that it has moved to", got)
 	}
 	moved.End(CauseError, a.now)
 	tellAll(t, beds)
-	if got := b.Fleet.sessions.Find(8).Home(); got != a.pool.Names()[home] {
+	if got := b.sessions.Find(8).Home(); got != a.pool.Names()[home] {
 		t.Errorf("session 8 is at %s, want it at home again", got)
 	}
 }
@@ -309,7 +309,7 @@ func TestRoutersAgreeOnAHome(t *testing.T) {
 	q.FirstOutput(b.now)
 	tellAll(t, beds)
 	for i, r := range beds {
-		if got := r.Fleet.sessions.Find(7).Home(); got != r.pool.Names()[0] {
+		if got := r.sessions.Find(7).Home(); got != r.pool.Names()[0] {
 			t.Errorf("router %d has session 7 at %s, want it where it was first", i, got)
 		}
 	}
@@ -317,7 +317,7 @@ func TestRoutersAgreeOnAHome(t *testing.T) {
 	r.FirstOutput(b.now)
 	tellAll(t, beds)
 	for i, r := range beds {
-		if got := r.Fleet.sessions.Find(7).Home(); got != r.pool.Names()[1] {
+		if got := r.sessions.Find(7).Home(); got != r.pool.Names()[1] {
 			t.Errorf("router %d has session 7 at %s, want it where it has moved", i, got)
 		}
 	}
@@ -333,7 +333,7 @@ func TestMissedHomeIsToldAgain(t *testing.T) {
 	a.now = b.now
 	b.serve(story(7, 10*BlockTokens), 1)
 	tellAll(t, beds)
-	if first, second := a.Fleet.sessions.Find(7).Home(), b.Fleet.sessions.Find(7).Home(); first != second {
+	if first, second := a.sessions.Find(7).Home(), b.sessions.Find(7).Home(); first != second {
 		t.Errorf("session 7 is at %s and at %s", first, second)
 	}
 }
@@ -400,7 +400,7 @@ func TestGatheredIsBounded(t *testing.T) {
 	b := shared(1, 2)[0]
 	chain := text(1, 2*BlockTokens, 0, 0)
 	for i := range 3 * mostHomes / 2 {
-		b.gathered.home(b.Fleet.sessions.Meet(sessions.Key(i+1), b.now, b.options.Sessions))
+		b.gathered.home(b.sessions.Meet(sessions.Key(i+1), b.now, b.options.Sessions))
 		b.gathered.prompt("vllm-0:8000", chain, 0)
 		b.gathered.response(ResponseKey(i + 1))
 	}
@@ -559,7 +559,7 @@ func TestRoutersAgreeInTheEnd(t *testing.T) {
 			tellAll(t, beds)
 			homes := map[string]int{}
 			for _, b := range beds {
-				if s := b.Fleet.sessions.Find(key); s != nil {
+				if s := b.sessions.Find(key); s != nil {
 					homes[s.Home()]++
 				}
 			}

@@ -48,15 +48,11 @@ func join(t *testing.T, m Medium, upstreams int, name uint64) *router {
 	return r
 }
 
-// place places a prompt on one of the usable upstreams, all of them if none is
-// given.
-func (r *router) place(session sessions.Key, blocks []uint64, usable ...int) (*fleet.Placement, int) {
-	if len(usable) == 0 {
-		usable = r.usable
-	}
+// place places a prompt.
+func (r *router) place(session sessions.Key, blocks []uint64) (*fleet.Placement, int) {
 	p := new(fleet.Placement)
 	req := &fleet.Request{Session: session, Tokens: len(blocks) * fleet.BlockTokens, Blocks: blocks, Prefills: true}
-	return p, r.Place(p, req, r.pool, usable, &r.options, time.Now())
+	return p, r.Place(p, req, r.pool, r.usable, &r.options, time.Now())
 }
 
 // held are the requests in flight on each upstream that a router knows of, its

@@ -58,6 +58,26 @@ func TestCapacityIsBetweenUnderAndOver(t *testing.T) {
 	}
 }
 
+// Routers that share place as one does, and those that do not are worse.
+func TestRouters(t *testing.T) {
+	p95 := map[string]float64{}
+	for name, args := range map[string][]string{
+		"one":     {},
+		"shared":  {"-routers", "3"},
+		"nothing": {"-routers", "3", "-share", "nothing"},
+	} {
+		s, err := parse(append(args, strings.Fields("-rule load-aware -rate 0.08 -kv 3000000 -warmup 2m -duration 4m -seeds 2")...))
+		if err != nil {
+			t.Fatal(err)
+		}
+		report := sweep(s, newProgress(&bytes.Buffer{}))
+		p95[name] = report.Rules[0].Points[0].Result.TTFT.P95
+	}
+	if p95["shared"] > 1.5*p95["one"] || p95["nothing"] < 3*p95["one"] {
+		t.Errorf("TTFT p95 = %v, want it alike with three routers that share and much longer with three that do not", p95)
+	}
+}
+
 func TestFlagErrors(t *testing.T) {
 	tests := []struct{ args, want string }{
 		{"-workload nothing", "unrecognized workload 'nothing'"},
@@ -69,6 +89,9 @@ func TestFlagErrors(t *testing.T) {
 		{"-engines 1 -scene join", "engines must be at least 2"},
 		{"-hold -1", "hold and overtake must not"},
 		{"-hold 8192 -scene hang", "hold cannot be used with scene"},
+		{"-routers 0", "routers must be at least 1"},
+		{"-routers 2 -scene restart", "routers must be 1"},
+		{"-share all", "unrecognized share 'all'"},
 		{"-seeds 0", "seeds must be at least 1"},
 		{"-rate -1", "rate must be over 0"},
 		{"-trace missing.jsonl", "missing.jsonl"},

@@ -5,6 +5,7 @@ package rules
 
 import (
 	"math/rand/v2"
+	"slices"
 	"testing"
 	"time"
 
@@ -172,6 +173,102 @@ func TestParse(t *testing.T) {
 	for _, name := range Names() {
 		if b := newBench(name); b.Rule == nil {
 			t.Errorf("New(%s) = nil", name)
+		}
+	}
+}
+
+func TestParseShared(t *testing.T) {
+	for list, want := range map[string]string{
+		"everything":           "everything",
+		"load,sessions,blocks": "everything",
+		"sessions,load":        "load,sessions",
+		"blocks":               "blocks",
+		"nothing":              "nothing",
+	} {
+		if s, err := ParseShared(list); err != nil || s.String() != want {
+			t.Errorf("ParseShared(%s) = %v, %v, want %s", list, s, err, want)
+		}
+	}
+	if s, err := ParseShared("load,all"); err == nil {
+		t.Errorf("ParseShared(load,all) = %v, want an error", s)
+	}
+}
+
+// later are things that happen at times of their own.
+type later struct {
+	now   time.Duration
+	steps []step
+}
+
+type step struct {
+	at time.Duration
+	do func()
+}
+
+func (l *later) at(at time.Duration, do func()) { l.steps = append(l.steps, step{at, do}) }
+
+// until lets happen what happens until then, in order.
+func (l *later) until(end time.Duration) {
+	for {
+		next := -1
+		for i, s := range l.steps {
+			if s.at <= end && (next < 0 || s.at < l.steps[next].at) {
+				next = i
+			}
+		}
+		if next < 0 {
+			l.now = end
+			return
+		}
+		s := l.steps[next]
+		l.steps = slices.Delete(l.steps, next, next+1)
+		l.now = s.at
+		s.do()
+	}
+}
+
+// What one router has placed another one knows after the delay of sharing, and not
+// before, and only what they share.
+func TestRoutersShareWithDelay(t *testing.T) {
+	const placed = time.Second
+	tests := []struct {
+		shared string
+		after  time.Duration
+		// stays says that a session stays at a home that another router has chosen
+		stays bool
+	}{
+		{"everything", 22 * time.Millisecond, true},
+		{"sessions", 22 * time.Millisecond, true},
+		{"everything", time.Microsecond, false},
+		{"nothing", time.Second, false},
+		{"load", time.Second, false},
+	}
+	for _, test := range tests {
+		moved := 0
+		for seed := range uint64(20) {
+			shared, err := ParseShared(test.shared)
+			if err != nil {
+				t.Fatal(err)
+			}
+			l := new(later)
+			r := New(LoadAware, Config{
+				Engines: 8, Options: fleet.DefaultOptions(), Random: rand.New(rand.NewPCG(seed, 1)), Routers: 2, Shared: shared,
+			}).(*routers)
+			r.Schedule(l.at)
+			l.until(placed)
+			v := View{Usable: []int{0, 1, 2, 3, 4, 5, 6, 7}}
+			first, second := ask(7, 1, 40), ask(7, 1, 40)
+			first.router, second.router = r.list[0], r.list[1]
+			home := first.router.Place(first, placed, v)
+			r.touched(r.list[0], placed)
+			l.until(placed + test.after)
+			if second.router.Place(second, l.now, v) != home {
+				moved++
+			}
+		}
+		// a router that knows nothing takes the same engine once in eight times
+		if test.stays && moved > 0 || !test.stays && moved < 10 {
+			t.Errorf("%s after %v: %d of 20 sessions are elsewhere", test.shared, test.after, moved)
 		}
 	}
 }
