@@ -3,7 +3,10 @@
 
 package fleet
 
-import "time"
+import (
+	"maps"
+	"time"
+)
 
 // Blame says how far an upstream answers for a failed dispatch.
 type Blame uint8
@@ -32,12 +35,17 @@ type service struct {
 	at       time.Time
 }
 
-// noteService notes that u has served the model. The caller holds the lock.
+// noteService notes that u has served the model. Of too many models those that
+// count no more make room. The caller holds the lock.
 func (f *Fleet) noteService(model string, u *upstream, now time.Time) {
 	if f.services == nil {
 		f.services = make(map[string]service)
 	}
-	if _, ok := f.services[model]; ok || len(f.services) < maxModels {
+	_, known := f.services[model]
+	if !known && len(f.services) >= maxModels {
+		maps.DeleteFunc(f.services, func(_ string, s service) bool { return now.Sub(s.at) > servedFor })
+	}
+	if known || len(f.services) < maxModels {
 		f.services[model] = service{u, now}
 	}
 }
