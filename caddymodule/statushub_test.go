@@ -7,6 +7,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -20,6 +21,7 @@ import (
 	"github.com/caddyserver/caddy/v2"
 
 	"github.com/caddy-llm/loadaware/fleet"
+	"github.com/caddy-llm/loadaware/sessions"
 )
 
 // watcher is a viewer's end of a stream that takes everything at once.
@@ -267,13 +269,51 @@ func TestStatusRendersWithoutTheFleetsLock(t *testing.T) {
 		f.List([]string{"b"})
 	}()
 	<-held
-	for _, event := range [][]byte{copied.event(), first(h.hub.event(now))} {
-		if status := decode(t, event); len(status.Fleet.Upstreams) != 1 {
-			t.Errorf("event = %s, want one upstream", event)
+	rendered := make(chan [2][]byte)
+	go func() {
+		rendered <- [...][]byte{copied.event(), first(h.hub.event(now))}
+	}()
+	select {
+	case events := <-rendered:
+		for _, event := range events {
+			if status := decode(t, event); len(status.Fleet.Upstreams) != 1 {
+				t.Errorf("event = %s, want one upstream", event)
+			}
 		}
+	case <-time.After(30 * time.Second):
+		t.Error("rendering waits for the fleet's lock")
 	}
 	close(let)
 	<-done
 }
 
 func first(event []byte, _ time.Duration) []byte { return event }
+
+func BenchmarkStatusEvent(b *testing.B) {
+	for _, n := range []int{4, 64, 512} {
+		b.Run(fmt.Sprint(n), func(b *testing.B) {
+			l := &lease{name: b.Name()}
+			f := l.acquire()
+			defer l.release()
+			names, usable := make([]string, n), make([]int, n)
+			for i := range names {
+				names[i], usable[i] = fmt.Sprintf("upstream-%d:8000", i), i
+			}
+			f.List(names)
+			hub := acquireStatusHub(b.Name(), time.Second)
+			defer hub.release()
+			now, o, pool := hub.epoch, fleet.DefaultOptions(), fleet.NewPool(names)
+			for i := range pagePlacements {
+				f.Observe(names[i%n], fullReport(), now, time.Hour)
+				var p fleet.Placement
+				f.Place(&p, &fleet.Request{Session: sessions.Key(i + 1), Tokens: 1000, Prefills: true}, pool, usable, &o, now)
+			}
+			b.ReportAllocs()
+			for b.Loop() {
+				now = now.Add(time.Second)
+				hub.event(now)
+			}
+			b.ReportMetric(float64(len(hub.last)), "bytes/event")
+		})
+	}
+}

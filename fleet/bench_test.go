@@ -147,3 +147,26 @@ func BenchmarkFirstOutput(b *testing.B) {
 		p.End(CauseEnd, start)
 	}
 }
+
+// How long the lock is held for who looks on.
+func BenchmarkLook(b *testing.B) {
+	for _, n := range []int{4, 64, 512} {
+		bed := newBed(n)
+		bed.List(bed.pool.Names())
+		for i := range trailLength {
+			bed.serve(turn(sessions.Key(i+1), 2000))
+		}
+		b.Run(fmt.Sprintf("view/%d", n), func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				bed.View(bed.now)
+			}
+		})
+		b.Run(fmt.Sprintf("outlines/%d", n), func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				bed.Outlines(20)
+			}
+		})
+	}
+}

@@ -93,17 +93,18 @@ type UpstreamView struct {
 // View returns the state of the fleet as of now. The lock is held for the copy
 // alone.
 func (f *Fleet) View(now time.Time) View {
+	// the room is made and the order found without the lock
+	n := f.size()
+	v := View{Upstreams: make([]UpstreamView, 0, n)}
+	lists := make([]modelList, 0, n)
 	f.mu.Lock()
 	f.expirePeers(now)
-	v := View{
-		Peers:         f.peers.alive,
-		NewsDropped:   f.gathered.dropped,
-		Sessions:      f.sessions.Len(),
-		QueueRejected: f.queue.refused,
-		QueueWait:     f.queue.wait,
-		Shadow:        f.shadow,
-		Upstreams:     make([]UpstreamView, 0, len(f.upstreams)),
-	}
+	v.Peers = f.peers.alive
+	v.NewsDropped = f.gathered.dropped
+	v.Sessions = f.sessions.Len()
+	v.QueueRejected = f.queue.refused
+	v.QueueWait = f.queue.wait
+	v.Shadow = f.shadow
 	for class := range f.queue.lines {
 		v.QueueWaiting[class] = f.queue.lines[class].len()
 	}
@@ -114,8 +115,6 @@ func (f *Fleet) View(now time.Time) View {
 			silent++
 		}
 	}
-	// a list is replaced when it changes, and need not be copied here
-	lists := make([]modelList, 0, len(f.upstreams))
 	for name, u := range f.upstreams {
 		quiet := u.unlisted || now.Sub(u.seen) > exportedFor
 		if u.listed <= 0 && !u.drained && u.counters.Idle() && quiet {
@@ -142,6 +141,7 @@ func (f *Fleet) View(now time.Time) View {
 			PrefixCapacity: u.index.Capacity(),
 			Totals:         u.totals,
 		})
+		// it is replaced when it changes, and need not be copied
 		lists = append(lists, u.models)
 	}
 	f.mu.Unlock()
@@ -150,4 +150,11 @@ func (f *Fleet) View(now time.Time) View {
 	}
 	slices.SortFunc(v.Upstreams, func(a, b UpstreamView) int { return cmp.Compare(a.Name, b.Name) })
 	return v
+}
+
+// size is how many upstreams the fleet knows.
+func (f *Fleet) size() int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return len(f.upstreams)
 }

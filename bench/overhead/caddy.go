@@ -61,6 +61,7 @@ func serveCaddy(args []string) (err error) {
 			}
 			fmt.Fprintf(&file, "reverse_proxy %s {\nlb_policy %s\n}\n}\n", strings.Join(upstreams, " "), policy)
 		}
+		fmt.Fprintf(&file, "http://%s:%s {\nllm_loadaware_status {\nmax_viewers %d\n}\n}\n", pageHost, port, maxViewers)
 		return file.String()
 	})
 	if err != nil {

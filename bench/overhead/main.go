@@ -17,6 +17,10 @@
 // The cost of nothing at all, which is the noise, is measured by
 //
 //	go run ./bench/overhead -policy least_conn
+//
+// What the live page costs under a steady load is measured by
+//
+//	go run ./bench/overhead -viewers 10 -turn 5s
 package main
 
 import (
@@ -40,6 +44,8 @@ type settings struct {
 	transfer   int64
 	memory     int
 	timeout    time.Duration
+	viewers    int
+	rate       int
 	cpuProfile string
 	json       string
 }
@@ -92,13 +98,18 @@ func parse(args []string) (settings, error) {
 	flags.Int64Var(&s.transfer, "transfer", 200_000_000, "bytes of the long response and the long upload")
 	flags.IntVar(&s.memory, "memory-rounds", 3, "how often memory is measured, each time in a new Caddy")
 	flags.DurationVar(&s.timeout, "timeout", 5*time.Minute, "give up after that time")
+	flags.IntVar(&s.viewers, "viewers", 0, "measure instead what the live page costs with so many viewers")
+	flags.IntVar(&s.rate, "rate", 200, "requests per second under the live page")
 	flags.StringVar(&s.cpuProfile, "cpuprofile", "", "file to write the CPU profile of Caddy to, without the memory rounds")
 	flags.StringVar(&s.json, "json", "", "file to write the results to")
 	if err := flags.Parse(args); err != nil {
 		return s, err
 	}
-	if s.clients < 1 || s.turn <= 0 || s.rounds < 1 || s.streams < 1 || s.transfer < 1 || s.memory < 1 || s.timeout <= 0 {
+	if s.clients < 1 || s.turn <= 0 || s.rounds < 1 || s.streams < 1 || s.transfer < 1 || s.memory < 1 || s.timeout <= 0 || s.rate < 1 {
 		return s, errors.New("every number must be positive")
+	}
+	if s.viewers < 0 || s.viewers > maxViewers {
+		return s, fmt.Errorf("viewers must be from 0 to %d", maxViewers)
 	}
 	return s, nil
 }
@@ -111,6 +122,12 @@ func run(ctx context.Context, s settings) (*results, error) {
 	}
 	defer servers.stop()
 	r := &results{Policies: s.policies}
+	if s.viewers > 0 {
+		if err := s.measurePage(ctx, servers, r); err != nil {
+			return nil, fmt.Errorf("live page: %w", err)
+		}
+		return r, nil
+	}
 	if err := s.measureRequests(ctx, servers, r); err != nil {
 		return nil, fmt.Errorf("requests: %w", err)
 	}

@@ -35,6 +35,9 @@ func TestParse(t *testing.T) {
 		{"-transfer", "0"},
 		{"-memory-rounds", "0"},
 		{"-timeout", "0s"},
+		{"-rate", "0"},
+		{"-viewers", "-1"},
+		{"-viewers", "1001"},
 	} {
 		if _, err := parse(args); err == nil {
 			t.Errorf("parse(%v) succeeded", args)
@@ -112,6 +115,37 @@ func TestMeasure(t *testing.T) {
 	var out strings.Builder
 	if err := r.print(&out); err != nil || !strings.Contains(out.String(), "500 KB") {
 		t.Errorf("print() = %v: %s", err, out.String())
+	}
+}
+
+// The live page is measured without viewers, with one and with some.
+func TestMeasurePage(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "results.json")
+	err := measure([]string{
+		"-viewers", "3", "-rounds", "1", "-turn", "1100ms", "-rate", "100", "-clients", "4", "-timeout", "2m", "-json", file,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var r results
+	if err := json.Unmarshal(text, &r); err != nil {
+		t.Fatal(err)
+	}
+	if len(r.Page) != 3 {
+		t.Fatalf("results = %s", text)
+	}
+	for i, want := range []int{0, 1, 3} {
+		f := r.Page[i]
+		if f.Viewers != want || f.Rate <= 0 || (want > 0) != (f.Events > 0 && f.Bytes > 1000) {
+			t.Errorf("%+v, want %d viewers, requests, and events only for viewers", f, want)
+		}
+	}
+	if r.Page[0].More != 0 {
+		t.Errorf("%v %% more than nothing", r.Page[0].More)
 	}
 }
 

@@ -13,6 +13,9 @@ import (
 // print writes the tables.
 func (r *results) print(out io.Writer) error {
 	fmt.Fprintf(out, "\n%s/%s, %d cores, %s\n\n", runtime.GOOS, runtime.GOARCH, runtime.NumCPU(), runtime.Version())
+	if r.Page != nil {
+		return r.printPage(out)
+	}
 	if err := r.printRequests(out); err != nil || r.Memory == nil {
 		return err
 	}

@@ -12,10 +12,11 @@ import (
 // the policy that is compared with.
 type results struct {
 	Policies [2]string    `json:"policies"`
-	Requests []comparison `json:"requests"`
+	Requests []comparison `json:"requests,omitempty"`
 	Streams  int          `json:"streams,omitempty"`
 	Transfer int64        `json:"transfer,omitempty"`
 	Memory   *[2]memory   `json:"memory,omitempty"`
+	Page     []pageFigure `json:"page,omitempty"`
 }
 
 // comparison is both sides at one kind of request.
