@@ -5,6 +5,7 @@ package share
 
 import (
 	"encoding/binary"
+	"fmt"
 	"hash/crc32"
 	"math"
 	"reflect"
@@ -124,6 +125,33 @@ func FuzzDecode(f *testing.F) {
 		for _, u := range fl.View(start).Upstreams {
 			if l := u.Peers; min(l.Requests, l.Prompts, l.Waiting, l.Prefill) < 0 {
 				t.Fatalf("%s has %+v", u.Name, l)
+			}
+		}
+	})
+}
+
+// BenchmarkMessage is a message of 20 turns on eight upstreams.
+func BenchmarkMessage(b *testing.B) {
+	news := new(fleet.News)
+	for i := range 8 {
+		news.Loads = append(news.Loads, fleet.Load{Upstream: fmt.Sprintf("10.0.0.%d:8000", i), Load: picker.Load{Requests: 9, Prompts: 9, Waiting: 1, Prefill: 9000}})
+	}
+	for i := range 20 {
+		name := news.Loads[i%8].Upstream
+		news.Homes = append(news.Homes, fleet.Home{Session: sessions.Key(i + 1), Upstream: name, Version: sessions.Version{Number: 1, Since: 1}, Size: 70_000})
+		news.Blocks = append(news.Blocks, fleet.Blocks{Upstream: name, After: 7, Hashes: []uint64{1, 2, 3, 4}})
+	}
+	message := Encode(nil, 1, news)
+	b.Run("encode", func(b *testing.B) {
+		b.ReportMetric(float64(len(message)), "bytes")
+		for b.Loop() {
+			message = Encode(message[:0], 1, news)
+		}
+	})
+	b.Run("decode", func(b *testing.B) {
+		for b.Loop() {
+			if _, err := Decode(message, news); err != nil {
+				b.Fatal(err)
 			}
 		}
 	})
