@@ -17,6 +17,7 @@ import (
 const (
 	module      = "github.com/caddy-llm/loadaware"
 	caddyModule = "github.com/caddyserver/caddy/v2"
+	redisModule = "github.com/redis/go-redis/v9"
 )
 
 // builder is the part of xcaddy's Builder that xcaddy.json sets.
@@ -146,8 +147,18 @@ var pure = map[string][]string{
 	"share":    {"fleet", "picker", "sessions", "prefixes", "engines"},
 }
 
+// The driver of Redis is known in one place.
+func TestOnePackageKnowsRedis(t *testing.T) {
+	for _, line := range goList(t, "-f", "{{.ImportPath}} {{join .Imports \" \"}}", "./...") {
+		name, imports, _ := strings.Cut(line, " ")
+		if knows := strings.Contains(imports, redisModule); knows != (name == module+"/share/redis") {
+			t.Errorf("%s imports the driver of Redis: %t", name, knows)
+		}
+	}
+}
+
 func TestPurePackages(t *testing.T) {
-	forbidden := []string{"net/http", caddyModule, "go.uber.org/zap", "github.com/prometheus"}
+	forbidden := []string{"net/http", caddyModule, "go.uber.org/zap", "github.com/prometheus", redisModule}
 	for name, allowed := range pure {
 		for _, dep := range goList(t, "-deps", "./"+name) {
 			for _, prefix := range forbidden {

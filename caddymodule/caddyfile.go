@@ -99,6 +99,23 @@ func (h *Handler) unmarshalOption(d *caddyfile.Dispenser) error {
 //	        priority_header    <field>
 //	    }
 //	    shadow         <policy> [<args...>]
+//	    share redis <addresses...> {
+//	        username          <name>
+//	        password          <secret>
+//	        master            <name>
+//	        sentinel_username <name>
+//	        sentinel_password <secret>
+//	        cluster
+//	        db                <n>
+//	        prefix            <text>
+//	        timeout           <duration>
+//	        tls {
+//	            ca                   <files...>
+//	            client_certificate   <certificate_file> <key_file>
+//	            server_name          <name>
+//	            insecure_skip_verify
+//	        }
+//	    }
 //	}
 //
 // Everything has a default: see the fields of LoadAwareSelection, Metrics and
@@ -158,6 +175,9 @@ func (p *LoadAwareSelection) unmarshalOption(d *caddyfile.Dispenser) error {
 			return err
 		}
 		return p.excludeQueue(d)
+	case "share":
+		p.Share = new(Share)
+		return p.Share.unmarshalCaddyfile(d)
 	}
 	return d.Errf("unrecognized option '%s'", d.Val())
 }

@@ -53,6 +53,7 @@ func (collector) Collect(ch chan<- prometheus.Metric) {
 		view := f.View(now)
 		collectQueue(ch, f.name, &view)
 		collectShadow(ch, f.name, &view.Shadow)
+		collectShare(ch, f.name, f.sharing.view(&view))
 		for _, u := range view.Upstreams {
 			// names of dynamic upstreams come from elsewhere
 			name := strings.ToValidUTF8(u.Name, "\ufffd")
@@ -74,6 +75,32 @@ func collectQueue(ch chan<- prometheus.Metric, name string, v *fleet.View) {
 	}
 	count, sum, buckets := v.QueueWait.Cumulative()
 	ch <- prometheus.MustNewConstHistogram(queueWaitSeconds, count, sum, buckets, name)
+}
+
+// collectShare writes the series of a fleet that is shared. It takes nil for one
+// that is not.
+func collectShare(ch chan<- prometheus.Metric, name string, s *shareStatus) {
+	if s == nil {
+		return
+	}
+	connected := 0.0
+	if s.Connected {
+		connected = 1
+	}
+	ch <- prometheus.MustNewConstMetric(shareConnected, prometheus.GaugeValue, connected, name)
+	ch <- prometheus.MustNewConstMetric(sharePeers, prometheus.GaugeValue, float64(s.Peers), name)
+	for _, total := range []struct {
+		desc  *prometheus.Desc
+		value uint64
+	}{
+		{shareSent, s.MessagesSent},
+		{shareHeard, s.MessagesHeard},
+		{shareUnreadable, s.MessagesUnreadable},
+		{shareDropped, s.NewsDropped},
+		{shareErrors, s.Errors},
+	} {
+		ch <- prometheus.MustNewConstMetric(total.desc, prometheus.CounterValue, float64(total.value), name)
+	}
 }
 
 // exporter writes the series of one upstream.
@@ -100,6 +127,8 @@ func (e *exporter) load(u *fleet.UpstreamView) {
 	e.gauge(requestsWaiting, float64(u.Waiting))
 	e.gauge(requestsElsewhere, u.Others)
 	e.gauge(prefillTokens, float64(u.Prefill))
+	e.gauge(peersRequests, float64(u.Peers.Requests))
+	e.gauge(peersPrefill, float64(u.Peers.Prefill))
 	e.gauge(sessionsPinned, float64(u.Sessions))
 	e.gauge(prefixBlocks, float64(u.PrefixBlocks))
 	for _, state := range fleet.States() {

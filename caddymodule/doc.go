@@ -15,7 +15,9 @@
 //
 // Beside the requests, a scraper asks the engines about themselves from the start
 // of its configuration to its end, and a session store writes what the fleet
-// remembers to Caddy's storage. Nothing in a request's path waits for them.
+// remembers to Caddy's storage. Where the fleet is shared, a link tells other Caddys
+// what this one does and hears what they do. Nothing in a request's path waits for
+// them.
 //
 // A [StatusHandler] shows a fleet to those who watch. Their streams share what a hub
 // makes of it once for each interval, from copies, and nothing runs without them.
@@ -35,6 +37,9 @@
 //   - Which policy stores the sessions is kept with the pooled fleet too. A lock of
 //     its own is held while one of them writes; that of the fleet is held for
 //     portions of the copy only.
+//   - Over what the fleet is shared, and the link, are kept with the pooled fleet, and
+//     outlive a configuration that changes nothing of that. A lock of its own is held
+//     while a link begins or ends, which waits for nobody's answer.
 //   - What a hub has made is behind a lock of its own, which is held while an event
 //     is made; that of the fleet is held for the copies only.
 //   - A policy's fields are read-only once it is provisioned, but for the pool

@@ -30,6 +30,9 @@ func (p *LoadAwareSelection) prepareTasks(ctx caddy.Context) error {
 		p.logger.Warn("engines are not scraped and sessions not stored", zap.Error(err))
 		return nil
 	}
+	if p.sharer, err = newSharer(p.Share, p.Fleet, p.logger); err != nil {
+		return err
+	}
 	p.store = newSessionStore(ctx, p.Fleet, p.options.Sessions, p.logger)
 	if err := events.On("stopping", &lifeHandler{func() { p.store.flush() }}); err != nil {
 		return fmt.Errorf("subscribing to the end of the configuration: %w", err)
@@ -42,12 +45,14 @@ func (p *LoadAwareSelection) startTasks() {
 	p.lease.pooled().live.add(p)
 	p.scraper.start()
 	p.store.start()
+	p.sharer.start()
 }
 
 // stopTasks ends what startTasks has begun, and waits for that.
 func (p *LoadAwareSelection) stopTasks() {
 	p.scraper.stop()
 	p.store.stop()
+	p.sharer.stop()
 	p.lease.pooled().live.remove(p)
 }
 

@@ -110,7 +110,8 @@ func describePolicy(p livePolicy, now time.Time) policyStatus {
 }
 
 // effective returns the policy's options as they are in force. The values of
-// headers and the options of another policy are left out: they may be secret.
+// headers, passwords and the options of another policy are left out: they may be
+// secret.
 func (p *LoadAwareSelection) effective() *LoadAwareSelection {
 	metrics, weights := *p.Metrics, p.options.Weights
 	metrics.Headers = make(http.Header, len(p.Metrics.Headers))
@@ -134,5 +135,6 @@ func (p *LoadAwareSelection) effective() *LoadAwareSelection {
 		Metrics:            &metrics,
 		Queue:              p.Queue,
 		ShadowRaw:          p.shadowName(),
+		Share:              p.Share.withoutSecrets(),
 	}
 }

@@ -16,7 +16,7 @@ import (
 )
 
 // Every option that a policy has is among those that are shown as in force, and
-// no value of a header is.
+// no value of a header and no password is.
 func TestEffectiveOptions(t *testing.T) {
 	weight := 1.5
 	p := &LoadAwareSelection{
@@ -25,12 +25,13 @@ func TestEffectiveOptions(t *testing.T) {
 		DisablePrefixIndex: true, DisablePrefillRate: true, KVTokens: 999, Models: "off", PrefillTTL: caddy.Duration(time.Second),
 		Metrics: &Metrics{Headers: http.Header{"Authorization": {"Bearer hidden"}}}, Queue: &Queue{MaxRequests: 3},
 		ShadowRaw: json.RawMessage(`{"policy":"cookie"}`), shadow: reverseproxy.CookieHashSelection{Secret: "hidden"},
+		Share: &Share{Redis: &RedisShare{Addresses: []string{"redis:1"}, Password: "hidden one", SentinelPassword: "hidden two"}},
 	}
 	p.setDefaults()
 	shown := reflect.ValueOf(p.effective()).Elem()
 	for i, set := 0, reflect.ValueOf(p).Elem(); i < set.NumField(); i++ {
 		field := set.Type().Field(i)
-		if !field.IsExported() || field.Name == "Metrics" {
+		if !field.IsExported() || field.Name == "Metrics" || field.Name == "Share" {
 			continue
 		}
 		if set.Field(i).IsZero() {
@@ -44,8 +45,11 @@ func TestEffectiveOptions(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if s := string(text); strings.Contains(s, "hidden") || !strings.Contains(s, "Authorization") {
-		t.Errorf("options = %s, want the name of the header and not its value", s)
+	if s := string(text); strings.Contains(s, "hidden") || !strings.Contains(s, "Authorization") || !strings.Contains(s, "redis:1") {
+		t.Errorf("options = %s, want the name of the header and the address, and not the values and passwords", s)
+	}
+	if got := p.Share.Redis.Password; got != "hidden one" {
+		t.Errorf("the policy's own password is %q after that", got)
 	}
 	if got := p.Metrics.Headers.Get("Authorization"); got != "Bearer hidden" {
 		t.Errorf("the policy's own header is %q after that", got)

@@ -150,6 +150,10 @@ type LoadAwareSelection struct {
 	// decide.
 	ShadowRaw json.RawMessage `json:"shadow,omitempty" caddy:"namespace=http.reverse_proxy.selection_policies inline_key=policy"`
 
+	// Share lets several Caddys place as one does. Default: none, which counts
+	// what passes through this Caddy.
+	Share *Share `json:"share,omitempty"`
+
 	logger  *zap.Logger
 	options fleet.Options
 	headers []string
@@ -165,10 +169,11 @@ type LoadAwareSelection struct {
 	lease lease
 	state *fleet.Fleet
 
-	// scraper asks the engines, and store keeps the sessions for the next
-	// process; nil where that is not done
+	// scraper asks the engines, store keeps the sessions for the next process,
+	// and sharer tells other Caddys; nil where that is not done
 	scraper *scraper
 	store   *sessionStore
+	sharer  *sharer
 
 	// pool is the pool of the last request, and handler the one that has read
 	// it; warned says that the missing handler was reported
@@ -215,6 +220,9 @@ func (p *LoadAwareSelection) Provision(ctx caddy.Context) error {
 	if p.store != nil {
 		p.store.fleet, p.store.writers = p.state, p.lease.pooled().storeWriters
 		p.store.restore()
+	}
+	if p.sharer != nil {
+		p.sharer.fleet, p.sharer.sharing = p.state, p.lease.pooled().sharing
 	}
 	return nil
 }

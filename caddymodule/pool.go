@@ -24,6 +24,7 @@ type pooledFleet struct {
 	scrapeOwners *scrapeOwners
 	storeWriters *storeWriters
 	live         *livePolicies
+	sharing      *sharing
 }
 
 // Destruct implements caddy.Destructor. A fleet is memory and nothing else.
@@ -48,7 +49,7 @@ func (l *lease) acquire() *fleet.Fleet {
 	if l.refs == 0 {
 		// the constructor cannot fail
 		value, _, _ := fleets.LoadOrNew(l.name, func() (caddy.Destructor, error) {
-			return pooledFleet{fleet.New(rand.Uint64), newScrapeOwners(), new(storeWriters), new(livePolicies)}, nil
+			return pooledFleet{fleet.New(rand.Uint64), newScrapeOwners(), new(storeWriters), new(livePolicies), new(sharing)}, nil
 		})
 		l.value = value.(pooledFleet)
 	}

@@ -16,6 +16,10 @@ var (
 		"Requests on an upstream that hold prefill tokens because they have shown no output yet.")
 	prefillTokens = newDesc("prefill_tokens",
 		"Uncached prompt tokens reserved on an upstream and not yet released.")
+	peersRequests = newDesc("peers_requests_in_flight",
+		"Requests in flight on an upstream through the other Caddys that share the fleet.")
+	peersPrefill = newDesc("peers_prefill_tokens",
+		"Uncached prompt tokens that the other Caddys which share the fleet have reserved on an upstream.")
 	sessionsPinned = newDesc("sessions",
 		"Sessions whose home is an upstream.")
 	prefixBlocks = newDesc("prefix_blocks",
@@ -37,7 +41,7 @@ var (
 	upstreamState = newDesc("upstream_state",
 		"1 for the state that an upstream is in, 0 for every other.", "state")
 	requestsElsewhere = newDesc("requests_elsewhere",
-		"Requests on an upstream that did not come through this Caddy, 0 where that is not known.")
+		"Requests on an upstream that came neither through this Caddy nor through one that shares the fleet, 0 where that is not known.")
 	engineRequestsRunning = newDesc("engine_requests_running",
 		"Requests that an engine reports as running. Missing where it has not reported within the last minute.")
 	engineRequestsWaiting = newDesc("engine_requests_waiting",
@@ -78,6 +82,24 @@ var (
 		"Uncached prompt tokens of requests that another policy has placed, which the upstream that would have been chosen would have saved, or of which it would have had more.", "difference")
 	shadowCostTokens = newFleetDesc("shadow_cost_tokens_total",
 		"Cost, in tokens, of requests that another policy has placed, which the upstream that would have been chosen would have saved, or of which it would have had more.", "difference")
+)
+
+// What other Caddys are told and tell, where the fleet is shared.
+var (
+	shareConnected = newFleetDesc("share_connected",
+		"1 while the fleet is shared with other Caddys, 0 while that fails. Missing where it is not to be shared.")
+	sharePeers = newFleetDesc("share_peers",
+		"Other Caddys that share the fleet and were heard within three seconds.")
+	shareSent = newFleetDesc("share_messages_sent_total",
+		"Messages that other Caddys were told.")
+	shareHeard = newFleetDesc("share_messages_heard_total",
+		"Messages that were heard, those of this Caddy among them.")
+	shareUnreadable = newFleetDesc("share_messages_unreadable_total",
+		"Messages that were heard and not understood, as those of another version.")
+	shareDropped = newFleetDesc("share_news_dropped_total",
+		"Homes, prompts and responses that other Caddys were not told, as they were too many while nothing could be sent.")
+	shareErrors = newFleetDesc("share_errors_total",
+		"Tries to tell or to hear that have failed.")
 )
 
 // newFleetDesc describes a series of a whole fleet.

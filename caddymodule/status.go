@@ -24,8 +24,22 @@ type fleetStatus struct {
 	ShadowPrefillTokens map[string]float64 `json:"shadow_prefill_tokens"`
 	ShadowCostTokens    map[string]float64 `json:"shadow_cost_tokens"`
 
+	// Share is left out where the fleet is not to be shared.
+	Share *shareStatus `json:"share,omitempty"`
+
 	Upstreams []upstreamStatus `json:"upstreams"`
 	Policies  []policyStatus   `json:"policies,omitzero"`
+}
+
+// shareStatus is the JSON form of how a fleet is shared with other Caddys.
+type shareStatus struct {
+	Connected          bool   `json:"connected"`
+	Peers              int    `json:"peers"`
+	MessagesSent       uint64 `json:"messages_sent"`
+	MessagesHeard      uint64 `json:"messages_heard"`
+	MessagesUnreadable uint64 `json:"messages_unreadable"`
+	NewsDropped        uint64 `json:"news_dropped"`
+	Errors             uint64 `json:"errors"`
 }
 
 // upstreamStatus is the JSON form of an upstream. What is not known is left out.
@@ -37,7 +51,11 @@ type upstreamStatus struct {
 	RequestsWaiting   int     `json:"requests_waiting"`
 	RequestsElsewhere float64 `json:"requests_elsewhere"`
 	PrefillTokens     int     `json:"prefill_tokens"`
-	FailedLoad        float64 `json:"failed_load"`
+
+	PeersRequestsInFlight int `json:"peers_requests_in_flight"`
+	PeersPrefillTokens    int `json:"peers_prefill_tokens"`
+
+	FailedLoad float64 `json:"failed_load"`
 
 	Sessions             int     `json:"sessions"`
 	PrefixBlocks         int     `json:"prefix_blocks"`
@@ -86,6 +104,7 @@ func describeFleet(f namedFleet) fleetStatus {
 	now := time.Now()
 	view := f.View(now)
 	status := describeView(f.name, &view, now)
+	status.Share = f.sharing.view(&view)
 	status.Policies = []policyStatus{}
 	for _, p := range f.live.all() {
 		status.Policies = append(status.Policies, describePolicy(p, now))
@@ -126,6 +145,8 @@ func describeUpstream(u *fleet.UpstreamView, now time.Time) upstreamStatus {
 		RequestsWaiting:        u.Waiting,
 		RequestsElsewhere:      u.Others,
 		PrefillTokens:          u.Prefill,
+		PeersRequestsInFlight:  u.Peers.Requests,
+		PeersPrefillTokens:     u.Peers.Prefill,
 		FailedLoad:             u.FailedLoad,
 		Sessions:               u.Sessions,
 		PrefixBlocks:           u.PrefixBlocks,

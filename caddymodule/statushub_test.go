@@ -247,7 +247,7 @@ func TestStatusRendersWithoutTheFleetsLock(t *testing.T) {
 		return 1
 	})
 	if _, loaded, err := fleets.LoadOrNew(t.Name(), func() (caddy.Destructor, error) {
-		return pooledFleet{f, newScrapeOwners(), new(storeWriters), new(livePolicies)}, nil
+		return pooledFleet{f, newScrapeOwners(), new(storeWriters), new(livePolicies), new(sharing)}, nil
 	}); err != nil || loaded {
 		t.Fatalf("LoadOrNew() = %v, %v", loaded, err)
 	}

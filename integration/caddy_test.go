@@ -219,9 +219,18 @@ type fleetStatus struct {
 	Name      string
 	Sessions  int
 	Upstreams []upstreamStatus
+	Share     *shareStatus
 
 	QueueWaiting  map[string]int `json:"queue_waiting"`
 	QueueRejected map[string]int `json:"queue_rejected"`
+}
+
+type shareStatus struct {
+	Connected bool
+	Peers     int
+	Errors    int
+	Sent      int `json:"messages_sent"`
+	Heard     int `json:"messages_heard"`
 }
 
 type upstreamStatus struct {
@@ -229,6 +238,7 @@ type upstreamStatus struct {
 	State            string
 	RequestsInFlight int `json:"requests_in_flight"`
 	RequestsWaiting  int `json:"requests_waiting"`
+	OfPeers          int `json:"peers_requests_in_flight"`
 	PrefillTokens    int `json:"prefill_tokens"`
 	Sessions         int
 	PrefixBlocks     int `json:"prefix_blocks"`

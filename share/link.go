@@ -53,8 +53,8 @@ const (
 // NewLink returns the link of a fleet to a medium. router names this router, and
 // must be another one for each link, as a random number is. changed is called
 // when the medium begins to fail, with what it fails with, and with nil once it
-// works again. It may be nil, and is called with the link locked, by one of the
-// goroutines of [Link.Run].
+// works again. It may be nil, and is called with the link locked, by [Link.Tell] or
+// [Link.Hear], which each run in a goroutine of their own.
 func NewLink(f *fleet.Fleet, m Medium, router uint64, changed func(err error)) *Link {
 	return &Link{fleet: f, medium: m, router: router, changed: changed}
 }
@@ -63,18 +63,10 @@ func NewLink(f *fleet.Fleet, m Medium, router uint64, changed func(err error)) *
 // have sent them.
 func (l *Link) Unreadable() uint64 { return l.unreadable.Load() }
 
-// Run tells and hears until ctx is done.
-func (l *Link) Run(ctx context.Context) {
-	var wait sync.WaitGroup
-	wait.Go(func() { l.tell(ctx) })
-	wait.Go(func() { l.hear(ctx) })
-	wait.Wait()
-}
-
-// tell sends what is new. A message that could not be sent is sent again before
+// Tell sends what is new until ctx is done. A message that could not be sent is sent again before
 // more is asked for: what comes meanwhile is gathered by the fleet, within its
 // bounds.
-func (l *Link) tell(ctx context.Context) {
+func (l *Link) Tell(ctx context.Context) {
 	var news fleet.News
 	var message []byte
 	var told time.Time
@@ -97,8 +89,8 @@ func (l *Link) tell(ctx context.Context) {
 	}
 }
 
-// hear takes in what others send.
-func (l *Link) hear(ctx context.Context) {
+// Hear takes in what others send until ctx is done.
+func (l *Link) Hear(ctx context.Context) {
 	var news fleet.News
 	after, pause := "", leastPause
 	for ctx.Err() == nil {

@@ -44,7 +44,7 @@ func join(t *testing.T, m Medium, upstreams int, name uint64) *router {
 	var ctx context.Context
 	ctx, r.stop = context.WithCancel(t.Context())
 	r.link = NewLink(r.Fleet, m, name, nil)
-	go r.link.Run(ctx)
+	go run(ctx, r.link)
 	return r
 }
 
@@ -255,7 +255,7 @@ func TestMediumFails(t *testing.T) {
 		ctx, stop := context.WithCancel(t.Context())
 		done := make(chan struct{})
 		go func() {
-			NewLink(f, m, 1, func(err error) { changes = append(changes, err) }).Run(ctx)
+			run(ctx, NewLink(f, m, 1, func(err error) { changes = append(changes, err) }))
 			close(done)
 		}()
 		other := join(t, &m.Memory, 1, 2)
@@ -368,4 +368,12 @@ func TestMemory(t *testing.T) {
 	if _, err := m.Receive(ctx, next.Next); !errors.Is(err, context.Canceled) {
 		t.Errorf("Receive() = %v after the end, want canceled", err)
 	}
+}
+
+// run tells and hears until ctx is done.
+func run(ctx context.Context, l *Link) {
+	var wait sync.WaitGroup
+	wait.Go(func() { l.Tell(ctx) })
+	wait.Go(func() { l.Hear(ctx) })
+	wait.Wait()
 }

@@ -21,10 +21,10 @@ import (
 // blockTokens is the length of the workload's blocks: 1 KiB of text.
 const blockTokens = 256
 
-// driver runs the agents against one site.
+// driver runs the agents against some sites.
 type driver struct {
 	settings
-	site   string
+	sites  []string
 	client *http.Client
 	start  time.Time
 
@@ -105,7 +105,7 @@ func (d *driver) send(ctx context.Context, q *workload.Request) (first time.Dura
 		return 0, err
 	}
 	r, err := http.NewRequestWithContext(ctx, http.MethodPost,
-		"http://"+d.site+"/v1/chat/completions", strings.NewReader(string(body)))
+		"http://"+d.sites[rand.IntN(len(d.sites))]+"/v1/chat/completions", strings.NewReader(string(body)))
 	if err != nil {
 		return 0, err
 	}

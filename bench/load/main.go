@@ -1,11 +1,16 @@
 // SPDX-FileCopyrightText: The Caddy LLM authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Command load drives a real Caddy in front of simulated vLLM servers over HTTP
+// Command load drives real Caddys in front of simulated vLLM servers over HTTP
 // with the laboratory's coding agents, once for each selection policy, and
-// prints what the agents saw.
+// prints what the agents saw. The Caddys are in processes of their own, and each
+// request goes through one of them by chance.
 //
 //	go run ./bench/load -rate 0.3,0.65
+//	go run ./bench/load -rate 0.1 -caddys 1,2 -policies "llm_loadaware,llm_loadaware share"
+//
+// The option share, which stands for share redis, shares the fleet over a Redis that
+// is started for the run; it needs redis-server or valkey-server.
 //
 // Times are those of the servers' clock, which runs -speed times faster than
 // the real one. A higher speed takes less time and leaves Caddy and the servers
@@ -24,12 +29,15 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/caddy-llm/loadaware/internal/crew"
 )
 
 // settings are the flags.
 type settings struct {
 	rates    []float64
 	policies []string
+	caddys   []int
 	engines  int
 	kvTokens int
 	speed    float64
@@ -41,6 +49,7 @@ type settings struct {
 }
 
 func main() {
+	crew.Main()
 	s, err := parse(os.Args[1:])
 	if err == nil {
 		ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
@@ -55,10 +64,11 @@ func main() {
 
 func parse(args []string) (settings, error) {
 	var s settings
-	var rates, policies string
+	var rates, policies, caddys string
 	flags := flag.NewFlagSet("load", flag.ContinueOnError)
 	flags.StringVar(&rates, "rate", "0.3,0.65", "sessions that begin per second, a list")
 	flags.StringVar(&policies, "policies", "random,least_conn,header X-Session-ID,llm_loadaware", "selection policies, a list; an option may follow the name of load-aware")
+	flags.StringVar(&caddys, "caddys", "1", "how many Caddys, a list")
 	flags.IntVar(&s.engines, "engines", 4, "simulated servers")
 	flags.IntVar(&s.kvTokens, "kv-tokens", 600_000, "KV cache of each server in tokens")
 	flags.Float64Var(&s.speed, "speed", 5, "how many times faster than real time the servers run")
@@ -77,6 +87,13 @@ func parse(args []string) (settings, error) {
 		}
 		s.rates = append(s.rates, n)
 	}
+	for n := range strings.SplitSeq(caddys, ",") {
+		n, err := strconv.Atoi(n)
+		if err != nil || n < 1 {
+			return s, errors.New("caddys must be positive")
+		}
+		s.caddys = append(s.caddys, n)
+	}
 	s.policies = strings.Split(policies, ",")
 	if s.engines < 1 || s.kvTokens < 1 || !(s.speed > 0) || !(s.slow > 0) || s.warmUp < 0 || s.measure <= 0 {
 		return s, errors.New("engines, kv-tokens, speed, slow and measure must be positive, warm-up not negative")
@@ -84,16 +101,18 @@ func parse(args []string) (settings, error) {
 	return s, nil
 }
 
-// run measures every policy at every rate.
+// run measures every policy at every rate with each number of Caddys.
 func run(ctx context.Context, s settings) error {
 	var results []result
 	for _, rate := range s.rates {
 		for _, policy := range s.policies {
-			r, err := s.measurePolicy(ctx, policy, rate)
-			if err != nil {
-				return fmt.Errorf("%s at %v sessions/s: %w", policy, rate, err)
+			for _, caddys := range s.caddys {
+				r, err := s.measurePolicy(ctx, policy, rate, caddys)
+				if err != nil {
+					return fmt.Errorf("%s at %v sessions/s with %d Caddys: %w", policy, rate, caddys, err)
+				}
+				results = append(results, r)
 			}
-			results = append(results, r)
 		}
 	}
 	if err := printTable(os.Stdout, s, results); err != nil {

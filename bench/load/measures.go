@@ -18,6 +18,7 @@ import (
 type measures struct {
 	mu       sync.Mutex
 	first    []time.Duration
+	answered int
 	failed   int
 	lastErr  error
 	lateness time.Duration
@@ -31,8 +32,11 @@ func (m *measures) add(counts bool, first time.Duration, err error) {
 	case err != nil:
 		m.failed++
 		m.lastErr = err
-	case counts:
-		m.first = append(m.first, first)
+	default:
+		m.answered++
+		if counts {
+			m.first = append(m.first, first)
+		}
 	}
 }
 
@@ -58,6 +62,7 @@ func drain(res *http.Response, buf []byte) error {
 // result is a row of the table. Times are in seconds of the servers' clock.
 type result struct {
 	Policy   string  `json:"policy"`
+	Caddys   int     `json:"caddys"`
 	Rate     float64 `json:"rate"`
 	Requests int     `json:"requests"`
 	Failed   int     `json:"failed"`
@@ -71,6 +76,9 @@ type result struct {
 	// Spread the most prefill tokens that a server computed over their mean.
 	HitRate float64 `json:"hit_rate"`
 	Spread  float64 `json:"spread"`
+
+	// RedisCommands is how many commands Redis has processed for each request.
+	RedisCommands float64 `json:"redis_commands,omitempty"`
 
 	// Late is how late the latest timer was.
 	Late float64 `json:"late"`
@@ -97,10 +105,10 @@ func printTable(out io.Writer, s settings, results []result) error {
 	fmt.Fprintf(out, "\n%d servers, %d KV tokens each, seed %d, speed %v, %v measured after %v\n\n",
 		s.engines, s.kvTokens, s.seed, s.speed, s.measure, s.warmUp)
 	table := tabwriter.NewWriter(out, 0, 0, 2, ' ', tabwriter.AlignRight)
-	fmt.Fprintln(table, "policy\tsessions/s\trequests\tfailed\tTTFT p50\tp90\tp95\tp99\thit rate\tspread\tlate\t")
+	fmt.Fprintln(table, "policy\tCaddys\tsessions/s\trequests\tfailed\tTTFT p50\tp90\tp95\tp99\thit rate\tspread\tRedis commands\tlate\t")
 	for _, r := range results {
-		fmt.Fprintf(table, "%s\t%v\t%d\t%d\t%.2f\t%.2f\t%.2f\t%.2f\t%.1f %%\t%.2f\t%.2f\t\n",
-			r.Policy, r.Rate, r.Requests, r.Failed, r.P50, r.P90, r.P95, r.P99, 100*r.HitRate, r.Spread, r.Late)
+		fmt.Fprintf(table, "%s\t%d\t%v\t%d\t%d\t%.2f\t%.2f\t%.2f\t%.2f\t%.1f %%\t%.2f\t%.2f\t%.2f\t\n",
+			r.Policy, r.Caddys, r.Rate, r.Requests, r.Failed, r.P50, r.P90, r.P95, r.P99, 100*r.HitRate, r.Spread, r.RedisCommands, r.Late)
 	}
 	return table.Flush()
 }

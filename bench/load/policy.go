@@ -7,49 +7,20 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/http"
 	"os"
 	"strings"
 	"time"
 
-	"github.com/caddy-llm/loadaware/internal/bed"
 	"github.com/caddy-llm/loadaware/internal/vllmsim"
 )
 
-// open starts servers with empty caches, Caddy with a policy in front of them,
-// and the clock of a driver.
-func (s settings) open(policy string) (*bed.Bed, *driver, error) {
-	servers := make([]vllmsim.ServerConfig, s.engines)
-	for i := range servers {
-		servers[i] = vllmsim.ServerConfig{
-			Engine:          vllmsim.Config{KVTokens: s.kvTokens, BlockTokens: 64, Seed: uint64(i + 1)},
-			Speed:           s.speed,
-			MaxOutputTokens: 1 << 20,
-		}
-	}
-	b, err := bed.Start(servers, "", func(site string, upstreams []string) string {
-		return fmt.Sprintf("http://%s {\n\tllm_loadaware\n\treverse_proxy %s {\n\t\tlb_policy %s\n\t}\n}\n",
-			site, strings.Join(upstreams, " "), configure(policy))
-	})
-	if err != nil {
-		return nil, nil, err
-	}
-	b.Hosts[0].Server().SetFault(vllmsim.Fault{Slow: s.slow})
-	return b, &driver{
-		settings: s,
-		site:     b.Site,
-		client:   &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 1000}},
-		start:    time.Now(),
-	}, nil
-}
-
-// measurePolicy runs one policy at one rate.
-func (s settings) measurePolicy(ctx context.Context, policy string, rate float64) (r result, err error) {
-	b, d, err := s.open(policy)
+// measurePolicy runs one policy at one rate with some Caddys.
+func (s settings) measurePolicy(ctx context.Context, policy string, rate float64, caddys int) (r result, err error) {
+	st, d, err := s.open(policy, caddys)
 	if err != nil {
 		return r, err
 	}
-	defer func() { err = errors.Join(err, b.Stop()) }()
+	defer func() { err = errors.Join(err, st.stop()) }()
 	stop := d.showProgress(policy, rate)
 	d.drive(ctx, rate)
 	stop()
@@ -57,20 +28,32 @@ func (s settings) measurePolicy(ctx context.Context, policy string, rate float64
 		return r, err
 	}
 	r = d.measures.result()
-	r.Policy, r.Rate = policy, rate
-	r.HitRate, r.Spread = engines(b.Hosts)
+	r.Policy, r.Rate, r.Caddys = policy, rate, caddys
+	r.HitRate, r.Spread = engines(st.hosts)
+	if st.redis != nil && d.measures.answered > 0 {
+		commands, err := st.redis.Commands()
+		if err != nil {
+			return r, err
+		}
+		r.RedisCommands = float64(commands) / float64(d.measures.answered)
+	}
 	if d.measures.lastErr != nil {
 		fmt.Fprintln(os.Stderr, "  last failure:", d.measures.lastErr)
 	}
 	return r, nil
 }
 
-// configure writes a policy. What follows the name of load-aware is an option.
-func configure(policy string) string {
-	if option, ok := strings.CutPrefix(policy, "llm_loadaware "); ok {
-		return "llm_loadaware {\n\t\t\t" + option + "\n\t\t}"
+// configure writes a policy. What follows the name of load-aware is an option, of
+// which share stands for sharing over the Redis at an address.
+func configure(policy, redis string) string {
+	option, ok := strings.CutPrefix(policy, "llm_loadaware ")
+	switch {
+	case !ok:
+		return policy
+	case option == "share":
+		option = "share redis " + redis
 	}
-	return policy
+	return "llm_loadaware {\n\t\t\t" + option + "\n\t\t}"
 }
 
 // engines sums up what the servers did, warm-up included.
