@@ -177,6 +177,49 @@ func TestStatusReload(t *testing.T) {
 	}
 }
 
+// Events come as they are made, and end well with the configuration, in every
+// protocol.
+func TestStatusProtocols(t *testing.T) {
+	const page = "llm_loadaware_status %s {\ninterval 100ms\n}\n"
+	cert, key, trusted := certificate(t)
+	for _, sp := range speakers {
+		t.Run(sp.name, func(t *testing.T) {
+			s := newServer(t)
+			config := func(fleet string) string {
+				site := fmt.Sprintf(page, fleet)
+				return fmt.Sprintf("{site0} {\n%s}\nhttps://%s {\ntls %s %s\n%s}\n", site, s.sites[1], cert, key, site)
+			}
+			s.run(s.adapt(config("first")))
+			base := "http://" + s.sites[0]
+			if sp.tls {
+				base = "https://" + s.sites[1]
+			}
+			r, err := http.NewRequestWithContext(withPatience(t), http.MethodGet, base+"/?events", http.NoBody)
+			if err != nil {
+				t.Fatal(err)
+			}
+			res, err := sp.transport(t, trusted).RoundTrip(r)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer res.Body.Close()
+			if res.ProtoMajor != sp.major {
+				t.Fatalf("answered with %s", res.Proto)
+			}
+			v := &viewer{t: t, body: bufio.NewReader(res.Body)}
+			for range 3 {
+				if event, err := v.next(); err != nil || event.Name != "first" {
+					t.Fatalf("event = %+v, %v, want one of first", event, err)
+				}
+			}
+			if err := s.reload(config("second")); err != nil {
+				t.Fatal(err)
+			}
+			v.end()
+		})
+	}
+}
+
 // A process that ends waits for its requests, for ever where there is no grace
 // period. Those who watch do not keep it from that.
 func TestStatusDoesNotHoldUpTheEnd(t *testing.T) {
