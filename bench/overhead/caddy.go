@@ -56,8 +56,13 @@ func serveCaddy(args []string) (err error) {
 		var file strings.Builder
 		for side, policy := range policies {
 			fmt.Fprintf(&file, "http://%s:%s {\n", hostOf(side), port)
-			if policy == loadAware {
+			name, option, _ := strings.Cut(policy, " ")
+			if name == loadAware {
 				fmt.Fprintln(&file, loadAware)
+			}
+			if option != "" {
+				// what one side shares is none of the other's
+				policy = fmt.Sprintf("%s {\nfleet side%d\n%s\n}", name, side, option)
 			}
 			fmt.Fprintf(&file, "reverse_proxy %s {\nlb_policy %s\n}\n}\n", strings.Join(upstreams, " "), policy)
 		}

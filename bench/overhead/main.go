@@ -21,6 +21,11 @@
 // What the live page costs under a steady load is measured by
 //
 //	go run ./bench/overhead -viewers 10 -turn 5s
+//
+// What it costs to share the fleet over Redis, of which there must be redis-server or
+// valkey-server, by
+//
+//	go run ./bench/overhead -against llm_loadaware -policy "llm_loadaware share"
 package main
 
 import (
@@ -31,7 +36,10 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"strings"
 	"time"
+
+	"github.com/caddy-llm/loadaware/internal/redisserver"
 )
 
 // settings are the flags.
@@ -48,7 +56,13 @@ type settings struct {
 	rate       int
 	cpuProfile string
 	json       string
+
+	redis *redisserver.Server // nil where no side shares
 }
+
+// shareOption ends a policy of a fleet that is shared, over a Redis that is started
+// for that.
+const shareOption = " share"
 
 func main() {
 	var err error
@@ -90,7 +104,7 @@ func parse(args []string) (settings, error) {
 	var s settings
 	flags := flag.NewFlagSet("overhead", flag.ContinueOnError)
 	flags.StringVar(&s.policies[0], "against", "least_conn", "selection policy to compare with")
-	flags.StringVar(&s.policies[1], "policy", loadAware, "selection policy to measure; that of this module comes with its handler")
+	flags.StringVar(&s.policies[1], "policy", loadAware, "selection policy to measure; that of this module comes with its handler, and may have the option share")
 	flags.IntVar(&s.clients, "clients", 32, "clients at once, where there are many")
 	flags.DurationVar(&s.turn, "turn", 500*time.Millisecond, "how long one policy is measured at a time")
 	flags.IntVar(&s.rounds, "rounds", 20, "turns of each policy for each kind of request")
@@ -115,13 +129,19 @@ func parse(args []string) (settings, error) {
 }
 
 // run measures everything.
-func run(ctx context.Context, s settings) (*results, error) {
+func run(ctx context.Context, s settings) (r *results, err error) {
 	servers, err := startUpstreams()
 	if err != nil {
 		return nil, err
 	}
 	defer servers.stop()
-	r := &results{Policies: s.policies}
+	if strings.HasSuffix(s.policies[1], shareOption) {
+		if s.redis, err = redisserver.Start(""); err != nil {
+			return nil, err
+		}
+		defer func() { err = errors.Join(err, s.redis.Stop()) }()
+	}
+	r = &results{Policies: s.policies}
 	if s.viewers > 0 {
 		if err := s.measurePage(ctx, servers, r); err != nil {
 			return nil, fmt.Errorf("live page: %w", err)
@@ -130,6 +150,9 @@ func run(ctx context.Context, s settings) (*results, error) {
 	}
 	if err := s.measureRequests(ctx, servers, r); err != nil {
 		return nil, fmt.Errorf("requests: %w", err)
+	}
+	if err := r.countCommands(s.redis); err != nil {
+		return nil, err
 	}
 	if err := s.measureMemory(ctx, servers, r); err != nil {
 		return nil, fmt.Errorf("memory: %w", err)

@@ -5,12 +5,15 @@ package main
 
 import (
 	"encoding/json"
+	"errors"
 	"io"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/caddy-llm/loadaware/internal/redisserver"
 )
 
 // TestMain runs Caddy where the command has started this program for that.
@@ -153,5 +156,31 @@ func TestMeasurePage(t *testing.T) {
 func TestUnknownPolicy(t *testing.T) {
 	if err := measure([]string{"-policy", "nonesuch", "-timeout", "1m"}); err == nil {
 		t.Error("measure() succeeded")
+	}
+}
+
+// Sharing is measured against the same policy without it, with what Redis does.
+func TestMeasureSharing(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "results.json")
+	err := measure([]string{
+		"-against", "llm_loadaware", "-policy", "llm_loadaware share", "-rounds", "1", "-turn", "1ms", "-clients", "2", "-streams", "4",
+		"-transfer", "1000000", "-memory-rounds", "1", "-timeout", "2m", "-json", file,
+	})
+	if errors.Is(err, redisserver.ErrMissing) {
+		t.Skip(err)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var r results
+	if err := json.Unmarshal(text, &r); err != nil {
+		t.Fatal(err)
+	}
+	if r.RedisCommands <= 0 || r.Requests[0].Sides[1].Requests == 0 {
+		t.Errorf("results = %s, want commands of Redis", text)
 	}
 }

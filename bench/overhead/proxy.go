@@ -32,7 +32,7 @@ func (s settings) startProxy(ctx context.Context, servers *upstreams, profile st
 	if err != nil {
 		return nil, fmt.Errorf("finding this program: %w", err)
 	}
-	args := append([]string{caddyArgument, profile, s.policies[0], s.policies[1]}, servers.addresses...)
+	args := append([]string{caddyArgument, profile, s.configured(0), s.configured(1)}, servers.addresses...)
 	p := &proxy{process: exec.CommandContext(ctx, program, args...)}
 	p.process.Stderr = os.Stderr
 	if p.questions, err = p.process.StdinPipe(); err != nil {
@@ -61,6 +61,14 @@ func (s settings) startProxy(ctx context.Context, servers *upstreams, profile st
 		DisableCompression:  true,
 	}
 	return p, nil
+}
+
+// configured is a side's policy with the address of the Redis that it shares over.
+func (s settings) configured(side int) string {
+	if s.redis != nil && strings.HasSuffix(s.policies[side], shareOption) {
+		return s.policies[side] + " redis " + s.redis.Addr
+	}
+	return s.policies[side]
 }
 
 // stop ends Caddy and waits for it.

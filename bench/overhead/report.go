@@ -16,8 +16,14 @@ func (r *results) print(out io.Writer) error {
 	if r.Page != nil {
 		return r.printPage(out)
 	}
-	if err := r.printRequests(out); err != nil || r.Memory == nil {
+	if err := r.printRequests(out); err != nil {
 		return err
+	}
+	if r.RedisCommands > 0 {
+		fmt.Fprintf(out, "\n%.3f commands of Redis for each request\n", r.RedisCommands)
+	}
+	if r.Memory == nil {
+		return nil
 	}
 	fmt.Fprintln(out)
 	return r.printMemory(out)

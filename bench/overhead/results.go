@@ -6,6 +6,8 @@ package main
 import (
 	"slices"
 	"time"
+
+	"github.com/caddy-llm/loadaware/internal/redisserver"
 )
 
 // results are everything that was measured. Of two entries the first is that of
@@ -13,10 +15,33 @@ import (
 type results struct {
 	Policies [2]string    `json:"policies"`
 	Requests []comparison `json:"requests,omitempty"`
+
+	// RedisCommands is how many commands Redis has processed for each request of
+	// the second side, 0 where that does not share.
+	RedisCommands float64 `json:"redis_commands,omitempty"`
+
 	Streams  int          `json:"streams,omitempty"`
 	Transfer int64        `json:"transfer,omitempty"`
 	Memory   *[2]memory   `json:"memory,omitempty"`
 	Page     []pageFigure `json:"page,omitempty"`
+}
+
+// countCommands asks a Redis, nil for none, how many commands the requests so far
+// have cost.
+func (r *results) countCommands(redis *redisserver.Server) error {
+	if redis == nil {
+		return nil
+	}
+	commands, err := redis.Commands()
+	if err != nil {
+		return err
+	}
+	requests := 0
+	for _, c := range r.Requests {
+		requests += c.Sides[1].Requests
+	}
+	r.RedisCommands = float64(commands) / float64(max(requests, 1))
+	return nil
 }
 
 // comparison is both sides at one kind of request.
