@@ -381,6 +381,8 @@ func TestMetrics(t *testing.T) {
 		"first_output_seconds":           "histogram",
 		"upstream_state":                 "gauge",
 		"requests_elsewhere":             "gauge",
+		"peers_requests_in_flight":       "gauge",
+		"peers_prefill_tokens":           "gauge",
 		"prefix_belief":                  "gauge",
 		"prompt_tokens_predicted_total":  "counter",
 		"prompt_tokens_reported_total":   "counter",
