@@ -152,7 +152,8 @@ func TestRedisInTrouble(t *testing.T) {
 	for i := range 2 {
 		s := newServer(t)
 		s.log = "file " + filepath.Join(t.TempDir(), fmt.Sprint(i, ".log"))
-		c.add(s, fmt.Sprintf(sharedSite, addresses(upstreams), r.link.addr, ""))
+		// a machine under load may keep a sound Redis from answering for 20 ms
+		c.add(s, fmt.Sprintf(sharedSite, addresses(upstreams), r.link.addr, "timeout 300ms"))
 	}
 	c.meet()
 	beside := newServer(t)
@@ -172,7 +173,7 @@ func TestRedisInTrouble(t *testing.T) {
 			t.Logf("requests took %v, without sharing %v; together again after %s", took, without, recovered)
 			// if requests waited for Redis, half of them would take the timeout longer; the
 			// p99 is the machine's as well
-			if added := took.p50 - without.p50; added > 20*time.Millisecond {
+			if added := took.p50 - without.p50; added > 100*time.Millisecond {
 				t.Errorf("requests took %v, and %v without sharing", took, without)
 			}
 			if recovered > 5*time.Second {
