@@ -151,6 +151,25 @@ func (f *Fleet) News(n *News, now time.Time) (changed bool) {
 	return changed || len(n.Homes) > 0 || len(n.Blocks) > 0 || len(n.Responses) > 0
 }
 
+// Pressing reports that there is something new that other routers should hear
+// soon: a request with a prompt was placed or taken back, or an upstream keeps a
+// response. Of what else is new, as of what requests have given back, nothing
+// becomes wrong that is heard a little later.
+func (f *Fleet) Pressing() bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	g := &f.gathered
+	if len(g.prompts) > 0 || len(g.responses) > 0 || len(g.homes) >= homesAtOnce {
+		return true
+	}
+	for _, u := range f.upstreams {
+		if g.on && u.counters.Assigned() != u.told.Assigned {
+			return true
+		}
+	}
+	return false
+}
+
 // tellLoads takes what the router holds into n, and reports that it is not what
 // was told last. The caller holds the lock.
 func (f *Fleet) tellLoads(n *News) (changed bool) {

@@ -4,8 +4,8 @@
 // Package share lets several routers place requests as one does.
 //
 // Each router decides by itself, at once, from what it knows. What it does it
-// tells the others: every 20 ms where there is anything new, and each second in
-// any case. A [Link] takes the news of one fleet, which [Encode] makes a message,
+// tells the others: what it has placed within 20 ms, what was given back within
+// 200 ms, and each second in any case. A [Link] takes the news of one fleet, which [Encode] makes a message,
 // and gives them to a [Medium]; what that brings from others, the fleet hears.
 // Nothing that a request waits for ever waits for a medium: while one fails, the
 // routers go on from what they know, and what the others held is forgotten after

@@ -13,8 +13,14 @@ import (
 )
 
 const (
-	// Every is how often a router looks for something to tell.
+	// Every is how often a router looks for something that others should hear
+	// soon, see [fleet.Fleet.Pressing].
 	Every = 20 * time.Millisecond
+
+	// Unhurried is how long the rest waits at most: what a request gives back may
+	// count for a moment longer than it is held, and most of it goes with the next
+	// placement.
+	Unhurried = 200 * time.Millisecond
 
 	// Heartbeat is how often it tells what it holds though nothing is new. What
 	// it holds counts for [fleet.PeerLifetime] each time.
@@ -73,7 +79,8 @@ func (l *Link) Tell(ctx context.Context) {
 	for wait, pause := Every, leastPause; sleep(ctx, wait); {
 		if len(message) == 0 {
 			now := time.Now()
-			if !l.fleet.News(&news, now) && now.Sub(told) < Heartbeat {
+			since := now.Sub(told)
+			if since < Unhurried && !l.fleet.Pressing() || !l.fleet.News(&news, now) && since < Heartbeat {
 				continue
 			}
 			told = now

@@ -386,3 +386,47 @@ func run(ctx context.Context, l *Link) {
 	wait.Go(func() { l.Hear(ctx) })
 	wait.Wait()
 }
+
+// What is placed is told soon, and what is given back goes with what is placed
+// next, or a little later: a request makes one message and not three.
+func TestPlacementsPress(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := new(broken)
+		a := join(t, m, 2, 1)
+		b := join(t, m, 2, 2)
+		holds := func(when string, want int) {
+			t.Helper()
+			if u := b.View(time.Now()).Upstreams; len(u) == 0 && want == 0 {
+				return
+			}
+			sum := 0
+			for _, u := range b.View(time.Now()).Upstreams {
+				sum += u.Peers.Requests
+			}
+			if sum != want {
+				t.Errorf("%s the other router knows of %d requests, want %d", when, sum, want)
+			}
+		}
+		time.Sleep(3 * time.Second)
+		before := m.count()
+		p, _ := a.place(0, text(1, 4))
+		time.Sleep(2 * Every)
+		holds("soon after a placement", 1)
+		p.FirstOutput(time.Now())
+		p.End(fleet.CauseEnd, time.Now())
+		time.Sleep(2 * Every)
+		holds("soon after its end", 1)
+		time.Sleep(Unhurried)
+		holds("a little later", 0)
+		if got := m.count() - before; got > 3 {
+			t.Errorf("one request and two heartbeats have made %d messages, want at most 3", got)
+		}
+		q, _ := a.place(0, text(2, 4))
+		time.Sleep(2 * Every)
+		q.End(fleet.CauseEnd, time.Now())
+		r, _ := a.place(0, text(3, 4))
+		time.Sleep(2 * Every)
+		holds("with the next placement", 1)
+		r.End(fleet.CauseEnd, time.Now())
+	})
+}

@@ -27,7 +27,7 @@ const (
 
 	// between is the least time between two reads of what is new. Much that comes
 	// soon after one another takes few reads, and what comes alone waits for none.
-	between = 10 * time.Millisecond
+	between = 20 * time.Millisecond
 
 	// field is the name of the one field of an entry.
 	field = "m"

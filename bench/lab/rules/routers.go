@@ -119,16 +119,27 @@ func (r *routers) heartbeat(p *router, at time.Duration) {
 	})
 }
 
-// touched lets p look for something to tell within 20 ms, at a time of its own.
+// touched lets p look for something to tell as soon as a link would, at a time of
+// its own.
 func (r *routers) touched(p *router, now time.Duration) {
-	if p.tell != 0 || r.shared == (Shared{}) {
+	if r.shared == (Shared{}) {
 		return
 	}
-	phase := share.Every * time.Duration(p.name) / time.Duration(len(r.list)+1)
-	p.tell = (now - phase).Truncate(share.Every) + share.Every + phase
-	r.at(p.tell, func() {
-		r.tell(p, p.tell, false)
-		p.tell = 0
+	every := share.Unhurried
+	if p.fleet.Pressing() {
+		every = share.Every
+	}
+	phase := every * time.Duration(p.name) / time.Duration(len(r.list)+1)
+	at := (now - phase).Truncate(every) + every + phase
+	if p.tell != 0 && p.tell <= at {
+		return
+	}
+	p.tell = at
+	r.at(at, func() {
+		if p.tell == at {
+			r.tell(p, at, false)
+			p.tell = 0
+		}
 	})
 }
 
@@ -154,7 +165,7 @@ func (r *routers) tell(p *router, now time.Duration, always bool) {
 
 func (r *routers) Place(q *Request, now time.Duration, v View) int {
 	q.router = r.list[r.random.IntN(len(r.list))]
-	r.touched(q.router, now)
+	defer r.touched(q.router, now)
 	return q.router.Place(q, now, v)
 }
 
