@@ -136,7 +136,7 @@ func (g *gathered) tell(p gatheredPrompt) {
 // the caller's. Without [Fleet.Share] there are no news.
 func (f *Fleet) News(n *News, now time.Time) (changed bool) {
 	f.mu.Lock()
-	defer f.mu.Unlock()
+	defer f.done(now)
 	*n = News{Loads: n.Loads[:0], Homes: n.Homes[:0], Blocks: n.Blocks[:0], Responses: n.Responses[:0], hashes: n.hashes[:0]}
 	if !f.gathered.on {
 		return false
@@ -144,7 +144,7 @@ func (f *Fleet) News(n *News, now time.Time) (changed bool) {
 	f.expirePeers(now)
 	f.gathered.serial++
 	n.Serial = f.gathered.serial
-	changed = f.tellLoads(n)
+	changed = f.tellLoads(n, now)
 	f.gathered.takeHomes(n)
 	f.gathered.takePrompts(n)
 	f.takeResponses(n)
@@ -170,10 +170,12 @@ func (f *Fleet) Pressing() bool {
 	return false
 }
 
-// tellLoads takes what the router holds into n, and reports that it is not what
-// was told last. The caller holds the lock.
-func (f *Fleet) tellLoads(n *News) (changed bool) {
+// tellLoads takes what the router holds into n, without what time lets go though
+// nothing is placed, and reports that it is not what was told last. The caller
+// holds the lock.
+func (f *Fleet) tellLoads(n *News, now time.Time) (changed bool) {
 	for name, u := range f.upstreams {
+		f.letGo(u, f.peers.prefillTTL, now)
 		l := Load{Upstream: name, Load: u.load(), Assigned: u.counters.Assigned()}
 		other := l.Load != u.told.Load || l.Assigned != u.told.Assigned
 		if other || l.Load != (picker.Load{}) {

@@ -48,7 +48,7 @@ func (f *Fleet) look(t *Ticket, while time.Duration, now time.Time) bool {
 	if t.state == waits && now.Sub(f.queue.looked) >= while {
 		f.queue.looked = now
 		for _, u := range f.upstreams {
-			f.letGo(u, t.Options, now)
+			f.letGo(u, t.Options.PrefillTTL, now)
 		}
 		f.admit(now)
 	}

@@ -39,11 +39,12 @@ type peers struct {
 	// alive is how many count
 	alive int
 
-	// sessions, kvTokens and indexes are what the last placement wanted: what is
-	// heard has no options of its own
-	sessions sessions.Bounds
-	kvTokens int
-	noIndex  bool
+	// sessions, kvTokens, noIndex and prefillTTL are what the last placement
+	// wanted: what is heard and told has no options of its own
+	sessions   sessions.Bounds
+	kvTokens   int
+	noIndex    bool
+	prefillTTL time.Duration
 }
 
 // peer is one other router.
@@ -65,9 +66,9 @@ type peerLoad struct {
 	serial uint64
 }
 
-// bound keeps what a placement wants for what is heard.
+// bound keeps what a placement wants for what is heard and told.
 func (p *peers) bound(o *Options) {
-	p.sessions, p.kvTokens, p.noIndex = o.Sessions, o.KVTokens, !o.PrefixIndex
+	p.sessions, p.kvTokens, p.noIndex, p.prefillTTL = o.Sessions, o.KVTokens, !o.PrefixIndex, o.PrefillTTL
 }
 
 // expirePeers lets those go that were not heard for too long. The caller holds

@@ -58,9 +58,7 @@ func (f *Fleet) begin(p *Placement, req *Request, pool *Pool, usable []int, o *O
 	}
 	f.sweep(now)
 	f.expirePeers(now)
-	if f.gathered.on {
-		f.peers.bound(o)
-	}
+	f.peers.bound(o)
 	*p = Placement{fleet: f, request: *req}
 	if req.Prefills && req.Session != 0 {
 		s := f.sessions.Begin(req.Session, now, o.Sessions)
@@ -164,7 +162,7 @@ func (f *Fleet) candidates(p *Placement, pool *Pool, o *Options, now time.Time) 
 // has measured the speeds.
 func (f *Fleet) candidate(p *Placement, pool *Pool, at int, o *Options, now time.Time) picker.Candidate {
 	u := pool.upstreams[at]
-	f.letGo(u, o, now)
+	f.letGo(u, o.PrefillTTL, now)
 	c := picker.Candidate{Upstream: u.counters, Age: picker.NeverEvicts, Others: u.engine.Others(now)}
 	if !o.EqualSpeed {
 		c.Speed = pool.speeds[at]
@@ -176,11 +174,11 @@ func (f *Fleet) candidate(p *Placement, pool *Pool, at int, o *Options, now time
 }
 
 // letGo releases the prefill tokens on u that nobody will come to release: of
-// requests that have waited for too long, and of silent ones that must be past
-// their prefill. The caller holds the lock.
-func (f *Fleet) letGo(u *upstream, o *Options, now time.Time) {
+// requests that have waited for longer than prefillTTL, and of silent ones that
+// must be past their prefill. The caller holds the lock.
+func (f *Fleet) letGo(u *upstream, prefillTTL time.Duration, now time.Time) {
 	expired := u.counters.Waiting()
-	f.ledger.Expire(u.counters, now.Add(-o.PrefillTTL), f.onExpired)
+	f.ledger.Expire(u.counters, now.Add(-prefillTTL), f.onExpired)
 	if expired != u.counters.Waiting() {
 		u.meter.Spoil(u.counters.Waiting(), now)
 	}

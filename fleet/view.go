@@ -90,8 +90,8 @@ type UpstreamView struct {
 	Totals Totals
 }
 
-// View returns the state of the fleet as of now. The lock is held for the copy
-// alone.
+// View returns the state of the fleet as of now. The lock is held for the copy,
+// and for who waits and has room by now.
 func (f *Fleet) View(now time.Time) View {
 	// the room is made and the order found without the lock
 	n := f.size()
@@ -144,7 +144,7 @@ func (f *Fleet) View(now time.Time) View {
 		// it is replaced when it changes, and need not be copied
 		lists = append(lists, u.models)
 	}
-	f.mu.Unlock()
+	f.done(now)
 	for i := range lists {
 		v.Upstreams[i].Models = lists[i].names(now)
 	}
