@@ -18,7 +18,7 @@ import (
 func sending(t *testing.T, maxBody int64) (*attempt, *http.Request, *httptrace.ClientTrace) {
 	t.Helper()
 	const text = "the very same bytes"
-	a := &attempt{count: 1, prefills: true}
+	a := &attempt{count: 1, prefills: true, policy: new(LoadAwareSelection)}
 	r := &http.Request{
 		Header: http.Header{}, Body: io.NopCloser(strings.NewReader(text)), ContentLength: int64(len(text)),
 	}

@@ -201,7 +201,7 @@ func TestTransportAsksAgain(t *testing.T) {
 	const text, other = "the very same bytes", "put in its place"
 	begin := func(t *testing.T, inner func(*http.Request)) *http.Request {
 		t.Helper()
-		a := &attempt{count: 1}
+		a := &attempt{count: 1, policy: new(LoadAwareSelection)}
 		r := &http.Request{
 			Header: http.Header{}, Body: io.NopCloser(strings.NewReader(text)), ContentLength: int64(len(text)),
 		}

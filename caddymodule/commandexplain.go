@@ -4,6 +4,7 @@
 package caddymodule
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -65,8 +66,13 @@ func (e *explaining) run(in io.Reader, out io.Writer) error {
 	}
 	query := url.Values{"path": {e.path}, "policy": {strconv.Itoa(e.policy)}}
 	path := fleetPath(e.fleet, adminExplainPath) + "?" + query.Encode()
+	// read first, so that its length is known: some requests are placed by that
+	body, err := io.ReadAll(in)
+	if err != nil {
+		return fmt.Errorf("reading the request from the standard input: %w", err)
+	}
 	var answer json.RawMessage
-	if err := endpoint.ask(http.MethodPost, path, header, in, &answer); err != nil {
+	if err := endpoint.ask(http.MethodPost, path, header, bytes.NewReader(body), &answer); err != nil {
 		return err
 	}
 	if e.json {
@@ -83,7 +89,12 @@ func (e *explaining) run(in io.Reader, out io.Writer) error {
 // printExplanation prints a placement with what each upstream would cost.
 func printExplanation(out io.Writer, p *placementStatus) error {
 	tokens := humanize.Comma(int64(p.PromptTokens)) + " prompt tokens"
+	chosen := p.Upstream
 	switch {
+	case p.Shadow != nil:
+		chosen = p.Shadow.Upstream
+		fmt.Fprintf(out, "goes where another policy sends it, and would go to %s: %s, %s, %s of them uncached\n\n",
+			printable(chosen), p.Shadow.Reason, tokens, humanize.Comma(int64(p.Shadow.UncachedTokens)))
 	case p.Waits:
 		fmt.Fprintf(out, "waits for room in the queue: %s\n\n", tokens)
 	case p.Upstream == "":
@@ -101,7 +112,7 @@ func printExplanation(out io.Writer, p *placementStatus) error {
 			what += " (" + u.State + ")"
 		}
 		mark := "    "
-		if u.Upstream == p.Upstream {
+		if u.Upstream == chosen {
 			mark = "  > "
 		}
 		if !u.Candidate {

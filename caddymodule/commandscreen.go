@@ -36,7 +36,8 @@ func (s *screen) close() { _, _ = s.WriteString(leaveScreen) }
 // what was there before.
 func (s *screen) show(_ io.Writer, l *look, err error) error {
 	width, height, sizeErr := term.GetSize(int(s.Fd()))
-	if sizeErr != nil {
+	if sizeErr != nil || width < 1 || height < 1 {
+		// as terminals do that were told no size
 		width, height = 80, 24
 	}
 	if err != nil {

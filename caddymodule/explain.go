@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"go.uber.org/zap"
+
+	"github.com/caddy-llm/loadaware/fleet"
 )
 
 // defaultExplainPath is the path of a request to explain that names none.
@@ -32,7 +34,17 @@ func serveExplain(w http.ResponseWriter, r *http.Request, f namedFleet) error {
 	}
 	request := p.request(a, r.Header)
 	d := p.explain(&request, time.Now())
+	if p.shadow != nil {
+		inTheShadow(&d)
+	}
 	return writeJSON(w, describeDecision(&d))
+}
+
+// inTheShadow makes a decision one that another policy takes: where the request
+// goes is not known before that policy is asked.
+func inTheShadow(d *fleet.Decision) {
+	d.Shadow = fleet.Choice{Upstream: d.Upstream, Reason: d.Reason, UncachedTokens: d.UncachedTokens}
+	d.Upstream, d.Reason, d.UncachedTokens = "", fleet.ReasonShadow, 0
 }
 
 // policyAsked returns the policy that the query names.

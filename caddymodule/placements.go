@@ -15,7 +15,7 @@ import (
 // is not known is left out.
 type placementStatus struct {
 	Time           time.Time `json:"time"`
-	Reason         string    `json:"reason"`
+	Reason         string    `json:"reason,omitempty"`
 	Upstream       string    `json:"upstream,omitempty"`
 	Waits          bool      `json:"waits,omitempty"`
 	Model          string    `json:"model,omitempty"`
@@ -101,6 +101,10 @@ func describeDecision(d *fleet.Decision) placementStatus {
 		Attempt:        d.Attempt,
 		FirstOutputMS:  d.FirstOutput.Seconds() * 1e3,
 		Upstreams:      describeAppraisals(d.Appraisals),
+	}
+	if d.Upstream == "" && !d.Waits && d.Shadow.Upstream == "" {
+		// nobody was chosen, so for no reason
+		s.Reason = ""
 	}
 	if c := d.Shadow; c.Upstream != "" {
 		s.Shadow = &choiceStatus{Upstream: c.Upstream, Reason: reasonOf(c), UncachedTokens: c.UncachedTokens}

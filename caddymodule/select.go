@@ -181,12 +181,14 @@ func (l *resolvedPool) matches(upstreams reverseproxy.UpstreamPool) bool {
 // survives header operations. A fresh body is of a kind that the transport knows
 // to be in memory: then it sends a small one together with the headers, and a
 // dead connection fails in the one way that the transport repeats.
+//
+// In the shadow of another policy all stays as that one alone would have it.
 func (a *attempt) renewBody(r *http.Request) {
 	if a.body == nil || r.Body == nil {
 		return
 	}
 	a.wire.Store(a.wire.Load().next())
-	if !a.whole {
+	if !a.whole || a.policy.shadow != nil {
 		a.spent = a.count > 1 && a.body.begun.Load()
 		return
 	}

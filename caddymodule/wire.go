@@ -55,8 +55,8 @@ func (w *wire) wasClosed() bool {
 func (a *attempt) traced(r *http.Request) *http.Request {
 	return r.WithContext(httptrace.WithClientTrace(r.Context(), &httptrace.ClientTrace{
 		GetConn: func(string) {
-			if a.wire.Load().metDead() && a.policy.proxy != nil {
-				closeIdle(a.policy.proxy.Transport)
+			if p := a.policy; a.wire.Load().metDead() && p.proxy != nil && p.shadow == nil {
+				closeIdle(p.proxy.Transport)
 			}
 		},
 		GotConn: func(info httptrace.GotConnInfo) {

@@ -64,8 +64,10 @@ func (f *Fleet) blame(p *Placement, b Blame, now time.Time) {
 			return
 		}
 	case BlameFull:
-		u.health.refuse(0, now)
 		f.ledger.Failed(u.counters, now)
+		if p.request.Prefills {
+			u.health.refuse(0, now)
+		}
 		return
 	case BlameFailure:
 	}

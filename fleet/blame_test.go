@@ -10,6 +10,19 @@ import (
 	"github.com/caddy-llm/loadaware/engines"
 )
 
+// What a request without a prompt is refused says nothing of the engine: one page
+// that answers 503 must not take an upstream away from all prompts.
+func TestRefusalWithoutPrompt(t *testing.T) {
+	b := newBed(2)
+	p, at := b.place(Request{})
+	p.Refused(time.Minute, b.now)
+	p.Fail(CauseError, BlameFull, b.now)
+	p.End(CauseError, b.now)
+	if got := b.view(t, at).State; got != "available" {
+		t.Errorf("the upstream is %s after a 503 without a prompt, want available", got)
+	}
+}
+
 // blamed lets upstream 0 fail requests for the model m at once.
 func (b *bed) blamed(blame Blame, times int) {
 	for range times {

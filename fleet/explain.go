@@ -21,7 +21,9 @@ func (f *Fleet) Explain(req *Request, pool *Pool, usable []int, o *Options, now 
 		p.attend(f.sessions.Preview(req.Session, now, o.Sessions), o.PrefixIndex)
 	}
 	if len(usable) == 0 {
-		d := Decision{Time: now, Session: req.Session, Model: req.Model, Attempt: attempt(req)}
+		p.scale = f.scaleOf(req)
+		d := Decision{Time: now, Session: req.Session, PromptTokens: p.PromptTokens(), Attempt: attempt(req)}
+		d.Model = req.Model[:min(len(req.Model), longestModel)]
 		for _, name := range pool.names {
 			d.Appraisals = append(d.Appraisals, Appraisal{Upstream: name, Standing: unavailable})
 		}

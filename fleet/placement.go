@@ -113,10 +113,11 @@ func (p *Placement) Fail(c Cause, blame Blame, now time.Time) {
 
 // Refused notes for how long the upstream has said that it has no room. It is full
 // until then, at most for a minute, or until it has served a request that was placed
-// later. A time that is not positive says nothing.
+// later. A time that is not positive says nothing, nor does what a request without
+// a prompt was told: it may be of one page alone.
 func (p *Placement) Refused(told time.Duration, now time.Time) {
 	f := p.fleet
-	if f == nil || told <= 0 {
+	if f == nil || told <= 0 || !p.request.Prefills {
 		return
 	}
 	f.mu.Lock()

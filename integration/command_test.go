@@ -58,6 +58,27 @@ func TestCommands(t *testing.T) {
 	}
 }
 
+// A request that is not read is charged by its length, which the command tells.
+func TestCommandTellsTheLength(t *testing.T) {
+	s := start(t, fmt.Sprintf(burstConfig, "127.0.0.1:1"))
+	out, failure, _ := command(t, words("x", 15_000), "explain", "--address", s.admin, "--path", "/foo/bar")
+	if !strings.Contains(out, "15,000 prompt tokens") {
+		t.Errorf("60,000 bytes to an unknown path: %s%s, want 15,000 tokens", out, failure)
+	}
+}
+
+// In the shadow of another policy the request goes where that one sends it.
+func TestCommandInTheShadow(t *testing.T) {
+	s := start(t, fmt.Sprintf("{site0} {\n\tllm_loadaware\n\treverse_proxy %s {\n\t\tlb_policy llm_loadaware {\n\t\t\tshadow first\n\t\t}\n\t}\n}\n", "127.0.0.1:1"))
+	out, failure, code := command(t, chat("Hello"), "explain", "--address", s.admin)
+	if code != 0 || !strings.HasPrefix(out, "goes where another policy sends it, and would go to 127.0.0.1:1: load, ") || !strings.Contains(out, "> 127.0.0.1:1") {
+		t.Errorf("explain = %d: %s%s, want what would be chosen and no more", code, out, failure)
+	}
+	if p := s.explain("", chat("Hello")); p.Reason != "shadow" || p.Upstream != "" || p.UncachedTokens != 0 || len(p.Upstreams) != 1 {
+		t.Errorf("explained as %+v, want the reason shadow and no upstream", p)
+	}
+}
+
 // A command that cannot do what it was asked says why, and fails.
 func TestCommandsRefuse(t *testing.T) {
 	s := start(t, fmt.Sprintf(burstConfig, "127.0.0.1:1"))

@@ -156,8 +156,8 @@ func TestExplainWithoutUpstreams(t *testing.T) {
 	}
 }
 `)
-	if p := s.explain("", chat("Hello")); p.Upstream != "" || p.Waits || p.Upstreams == nil {
-		t.Errorf("explained as %+v, want no upstream and an empty list", p)
+	if p := s.explain("", chat(words("Hello", 100))); p.Upstream != "" || p.Waits || p.Upstreams == nil || p.Reason != "" || p.PromptTokens != 100 {
+		t.Errorf("explained as %+v, want 100 tokens, no upstream, no reason and an empty list", p)
 	}
 }
 

@@ -132,6 +132,7 @@ func TestShadowAnswersAsThePolicyAlone(t *testing.T) {
 		{"weights", "weighted_round_robin 3 1 2", "", nil, n},
 		// without buffers Caddy alone has no body for a retry
 		{"retries", "round_robin", retry503 + "request_buffers 1MiB", func(upstreams []*upstream) { upstreams[1].setAnswer(fails(http.StatusServiceUnavailable)) }, n + n/2},
+		{"retries without a body", "round_robin", retry503, func(upstreams []*upstream) { upstreams[1].setAnswer(fails(http.StatusServiceUnavailable)) }, n + n/2},
 		{"no retries", "round_robin", "", func(upstreams []*upstream) { upstreams[1].setAnswer(fails(http.StatusServiceUnavailable)) }, n},
 		{"nothing selected", "test_obedient", "lb_retries 2", nil, 0},
 	} {
@@ -145,6 +146,11 @@ func TestShadowAnswersAsThePolicyAlone(t *testing.T) {
 				alone, _ = sequence(t, fmt.Sprintf(policySite, addresses(upstreams), test.policy, test.options), upstreams, n)
 			})
 			got, s := sequence(t, fmt.Sprintf(policySite, addresses(upstreams), shadowing(test.policy), test.options), upstreams, n)
+			for i, u := range upstreams {
+				if key, ok := u.last().header["Idempotency-Key"]; ok {
+					t.Errorf("upstream %d was sent an idempotency key %q that no client has", i, key)
+				}
+			}
 			if !slices.Equal(got, alone) {
 				t.Errorf("in the shadow of %s\n%q\nalone\n%q", test.policy, got, alone)
 			}
