@@ -39,6 +39,9 @@ func (s *Share) unmarshalCaddyfile(d *caddyfile.Dispenser) error {
 	if !d.NextArg() {
 		return d.ArgErr()
 	}
+	if mayHaveSecret(d.Val()) {
+		return d.Errf("share takes redis before its addresses: %v", errAddressURL)
+	}
 	if d.Val() != "redis" {
 		return d.Errf("invalid share '%s': must be redis", d.Val())
 	}

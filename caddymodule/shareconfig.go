@@ -8,6 +8,7 @@ import (
 	"errors"
 	"net"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -44,7 +45,8 @@ type Share struct {
 type RedisShare struct {
 	// Addresses are those of the server, of Sentinels if `master` is set, or of
 	// nodes of a Cluster, each as host:port, host or the path of a unix socket.
-	// The port is 6379 where it is missing, and 26379 for a Sentinel.
+	// The port is 6379 where it is missing, and 26379 for a Sentinel. URLs are
+	// refused: addresses are shown, and a password does not belong into them.
 	Addresses []string `json:"addresses,omitempty"`
 
 	// Username is the user to log in as. It needs a password. Default: none,
@@ -112,6 +114,10 @@ var (
 	errNoMedium    = errors.New("share must name what to share over: redis")
 	errNoAddress   = errors.New("share redis needs an address")
 	errManyServers = errors.New("share redis with several addresses needs master or cluster")
+
+	// it does not show the address, in which there may be a password
+	errAddressURL = errors.New("share redis address must be host:port, host or the path of a unix socket, without :// and @; " +
+		"a password is set by password")
 )
 
 // validate checks what is set. It takes nil for a fleet that is not shared. It does
@@ -127,6 +133,8 @@ func (s *Share) validate() error {
 	switch {
 	case len(r.Addresses) == 0:
 		return errNoAddress
+	case slices.ContainsFunc(r.Addresses, mayHaveSecret):
+		return errAddressURL
 	case r.Master != "" && r.Cluster:
 		return errors.New("share redis cannot have both master and cluster")
 	case len(r.Addresses) > 1 && r.Master == "" && !r.Cluster:
@@ -172,10 +180,10 @@ func (r *RedisShare) options(fleet string) (o redis.Options, identity uint64, er
 	texts := newShareTexts()
 	o = redis.Options{
 		Username:         texts.replace("username", r.Username),
-		Password:         texts.replace("password", r.Password),
+		Password:         texts.secret("password", r.Password),
 		Master:           texts.replace("master", r.Master),
 		SentinelUsername: texts.replace("sentinel_username", r.SentinelUsername),
-		SentinelPassword: texts.replace("sentinel_password", r.SentinelPassword),
+		SentinelPassword: texts.secret("sentinel_password", r.SentinelPassword),
 		Cluster:          r.Cluster,
 		DB:               r.DB,
 		Key:              texts.replace("prefix", cmp.Or(r.Prefix, defaultSharePrefix)) + fleet,
@@ -185,7 +193,15 @@ func (r *RedisShare) options(fleet string) (o redis.Options, identity uint64, er
 		o.Addresses = append(o.Addresses, withPort(texts.replace("address", address), r.Master != ""))
 	}
 	o.TLS = r.TLS.config(texts)
+	if texts.err == nil && slices.ContainsFunc(o.Addresses, mayHaveSecret) {
+		return o, 0, errAddressURL
+	}
 	return o, texts.identity(r), texts.err
+}
+
+// mayHaveSecret reports whether an address looks like one with a user and a password.
+func mayHaveSecret(address string) bool {
+	return strings.Contains(address, "://") || strings.Contains(address, "@")
 }
 
 // withPort adds the port to an address that has none.

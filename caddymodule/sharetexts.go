@@ -5,6 +5,7 @@ package caddymodule
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 
@@ -21,6 +22,8 @@ type shareTexts struct {
 	err      error
 }
 
+var errNoValue = errors.New("a placeholder has no value")
+
 func newShareTexts() *shareTexts {
 	return &shareTexts{replacer: caddy.NewReplacer(), seen: xxhash.New()}
 }
@@ -29,6 +32,17 @@ func newShareTexts() *shareTexts {
 // value.
 func (t *shareTexts) replace(option, text string) string {
 	value, err := t.replacer.ReplaceOrErr(text, true, true)
+	t.see(option, value, err)
+	return value
+}
+
+// secret is replace for a text that no error shows any part of: braces in it may be
+// meant as they are.
+func (t *shareTexts) secret(option, text string) string {
+	value, err := t.replacer.ReplaceOrErr(text, true, true)
+	if err != nil {
+		err = errNoValue
+	}
 	t.see(option, value, err)
 	return value
 }

@@ -29,6 +29,9 @@ func TestBadShare(t *testing.T) {
 		{"an unknown medium", "share memcached a:1", "memcached"},
 		{"no address", "share redis", "address"},
 		{"no address and options", "share redis {\ndb 1\n}", "address"},
+		{"a URL", "share redis redis://a:1/0", "address"},
+		{"a user", "share redis u@a:1", "address"},
+		{"a URL as medium", "share redis://a:1", "address"},
 		{"several servers", "share redis a:1 b:1", "master or cluster"},
 		{"twice", "share redis a:1\nshare redis a:1", "share already specified"},
 		{"an unknown option", redis("nonsense 1"), "nonsense"},
@@ -70,9 +73,13 @@ func TestBadShare(t *testing.T) {
 			refused(t, shared(test.text), test.names, 4, 5, 6, 7, 8)
 		})
 	}
-	_, err := adapt(shared(redis("password hush quiet")))
-	if err == nil || strings.Contains(err.Error(), "hush") || strings.Contains(err.Error(), "quiet") {
-		t.Errorf("error %v, want one without the password", err)
+	for _, text := range []string{
+		redis("password hush quiet"), "share redis redis://quiet:hush@a:1/0", "share redis quiet:hush@a:1", "share redis://quiet:hush@a:1",
+	} {
+		_, err := adapt(shared(text))
+		if err == nil || strings.Contains(err.Error(), "hush") || strings.Contains(err.Error(), "quiet") {
+			t.Errorf("%s: error %v, want one without the password", text, err)
+		}
 	}
 }
 
@@ -141,6 +148,7 @@ func TestShareInJSON(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Setenv("LOADAWARE_TEST_EMPTY", "")
+	t.Setenv("LOADAWARE_TEST_URL", "redis://user:hush@127.0.0.1:1")
 	one := []string{"127.0.0.1:1"}
 	for _, test := range []struct {
 		share map[string]any
@@ -150,6 +158,10 @@ func TestShareInJSON(t *testing.T) {
 		{map[string]any{"memcached": map[string]any{}}, "memcached"},
 		{map[string]any{"redis": map[string]any{}}, "address"},
 		{map[string]any{"redis": map[string]any{"addresses": []string{"a", "b"}}}, "master or cluster"},
+		{map[string]any{"redis": map[string]any{"addresses": []string{"redis://user:hush@127.0.0.1:1"}}}, "address"},
+		{map[string]any{"redis": map[string]any{"addresses": []string{"{env.LOADAWARE_TEST_URL}"}}}, "address"},
+		{map[string]any{"redis": map[string]any{"addresses": one, "password": "a{hush}b"}}, "redis password: a placeholder has no value"},
+		{map[string]any{"redis": map[string]any{"addresses": one, "master": "m", "sentinel_password": "a{hush}b"}}, "redis sentinel_password: a placeholder has no value"},
 		{map[string]any{"redis": map[string]any{"addresses": one, "db": -1}}, "db"},
 		{map[string]any{"redis": map[string]any{"addresses": one, "timeout": -1}}, "timeout"},
 		{map[string]any{"redis": map[string]any{"addresses": one, "timeout": 1}}, "timeout"},
@@ -173,8 +185,8 @@ func TestShareInJSON(t *testing.T) {
 			t.Fatal(err)
 		}
 		s.run(base)
-		if err := s.reloadJSON(string(text)); err == nil || !strings.Contains(err.Error(), test.names) {
-			t.Errorf("share %v: error %v, want one that names %s", test.share, err, test.names)
+		if err := s.reloadJSON(string(text)); err == nil || !strings.Contains(err.Error(), test.names) || strings.Contains(err.Error(), "hush") {
+			t.Errorf("share %v: error %v, want one that names %s and shows no secret", test.share, err, test.names)
 		}
 	}
 }
