@@ -11,11 +11,9 @@ import (
 
 const (
 	// viewerPatience is how long one event may take to be written: whoever does
-	// not read for so long is taken for gone.
-	viewerPatience = 30 * time.Second
-
-	// lastPatience is the same at the end of the configuration.
-	lastPatience = time.Second
+	// not read for so long is taken for gone. No longer does such a viewer hold up
+	// the end of a server.
+	viewerPatience = 5 * time.Second
 
 	// eventsPreface tells the page how soon to connect again after an end, in
 	// milliseconds.
@@ -57,6 +55,8 @@ func (h *StatusHandler) serveEvents(w http.ResponseWriter, r *http.Request) erro
 		case <-h.life.Done():
 		}
 		timer.Stop()
+		// the server has yet to write the end of the response
+		s.limit()
 		return nil
 	}
 }
@@ -79,27 +79,28 @@ type eventStream struct {
 	life    context.Context
 }
 
-// send writes an event, and reports false where nothing more can be sent. A write
-// that a viewer holds up ends with the configuration.
+// limit gives what is written from now on, as far as there are deadlines, the time
+// that one event may take. Only the stream's goroutine may set a deadline: Caddy's
+// writer keeps it without a lock.
+func (s *eventStream) limit() {
+	// where there are no deadlines, a viewer may hold up its own stream for long
+	_ = s.control.SetWriteDeadline(time.Now().Add(viewerPatience))
+}
+
+// send writes an event, and reports false where nothing more can be sent.
 func (s *eventStream) send(event []byte) bool {
+	s.limit()
 	if s.life.Err() != nil {
 		return false
 	}
-	// where there are no deadlines, a viewer may hold up its own stream for long
-	_ = s.control.SetWriteDeadline(time.Now().Add(viewerPatience))
-	stopped := make(chan struct{})
-	stop := context.AfterFunc(s.life, func() {
-		defer close(stopped)
-		_ = s.control.SetWriteDeadline(time.Now().Add(lastPatience))
-	})
-	defer func() {
-		// the writer must not be touched after the request
-		if !stop() {
-			<-stopped
-		}
-	}()
 	if _, err := s.w.Write(event); err != nil {
 		return false
 	}
-	return s.control.Flush() == nil
+	if err := s.control.Flush(); err != nil {
+		return false
+	}
+	// in HTTP/2 a deadline that passes breaks the stream even while nothing is
+	// being written
+	_ = s.control.SetWriteDeadline(time.Time{})
+	return true
 }
