@@ -74,9 +74,9 @@ func TestClosedConnectionsAreNoError(t *testing.T) {
 		// close closes one idle connection in so many
 		close int
 	}{
-		{"small", 20, 400, true, 2},
+		{"small", 20, 150, true, 2},
 		// more would let one request meet three of them, after which Caddy gives up
-		{"500 KB", 125_000, 50, false, 40},
+		{"500 KB", 125_000, 15, false, 40},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			upstreams := []*closing{newClosing(t), newClosing(t), newClosing(t)}
