@@ -30,7 +30,7 @@ func (p *LoadAwareSelection) prepareTasks(ctx caddy.Context) error {
 		p.logger.Warn("engines are not scraped and sessions not stored", zap.Error(err))
 		return nil
 	}
-	if p.sharer, err = newSharer(p.Share, p.Fleet, p.logger); err != nil {
+	if p.sharer, err = newSharer(ctx, p.Share, p.Fleet, p.logger); err != nil {
 		return err
 	}
 	p.store = newSessionStore(ctx, p.Fleet, p.options.Sessions, p.logger)

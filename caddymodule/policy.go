@@ -221,9 +221,7 @@ func (p *LoadAwareSelection) Provision(ctx caddy.Context) error {
 		p.store.fleet, p.store.writers = p.state, p.lease.pooled().storeWriters
 		p.store.restore()
 	}
-	if p.sharer != nil {
-		p.sharer.fleet, p.sharer.sharing = p.state, p.lease.pooled().sharing
-	}
+	p.sharer.prepare(p.state, p.lease.pooled().sharing)
 	return nil
 }
 

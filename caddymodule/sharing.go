@@ -25,13 +25,21 @@ const bearable = time.Second
 // sharing is how a fleet is shared with other Caddys. Several policies may ask for
 // that, when sites share a fleet and while a new configuration takes over from an
 // old one. The one that has started last decides over what; where that changes
-// nothing, the link goes on, so that a reload tells and misses nothing.
+// nothing, the link goes on, so that a reload tells and misses nothing. Of one
+// configuration only the last is asked: those before it may wish for something else
+// at each reload.
 type sharing struct {
 	// mu is held while a link begins and ends. That waits for no answer: its
 	// connections are closed.
-	mu      sync.Mutex
-	started []*sharer
-	link    *runningLink
+	mu       sync.Mutex
+	prepared []*sharer // to be started when their configuration runs
+	started  []*sharer
+	link     *runningLink
+
+	// router is this Caddy's number in all links of the fleet, whose serials go on:
+	// others take what a new link tells for newer, and do not count it beside what the
+	// one before has told. It is 0 before the first.
+	router uint64
 
 	// not guarded by mu: what the metrics show, and where the link logs
 	totals shareTotals
@@ -40,7 +48,8 @@ type sharing struct {
 
 // sharer is a policy's wish to share its fleet.
 type sharer struct {
-	// read-only from the start on
+	// read-only once it is prepared
+	life     context.Context // its configuration's
 	sharing  *sharing
 	fleet    *fleet.Fleet
 	options  redis.Options
@@ -53,7 +62,7 @@ type sharer struct {
 
 // newSharer returns the sharer of the named fleet, nil where the policy has no such
 // option. Nothing is connected.
-func newSharer(s *Share, name string, logger *zap.Logger) (*sharer, error) {
+func newSharer(life context.Context, s *Share, name string, logger *zap.Logger) (*sharer, error) {
 	if s == nil {
 		return nil, nil
 	}
@@ -64,7 +73,19 @@ func newSharer(s *Share, name string, logger *zap.Logger) (*sharer, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &sharer{options: options, identity: identity, logger: logger.With(zap.String("fleet", name))}, nil
+	return &sharer{life: life, options: options, identity: identity, logger: logger.With(zap.String("fleet", name))}, nil
+}
+
+// prepare says what start shares, and that it will be called unless stop is. It is a
+// no-op of a nil sharer.
+func (s *sharer) prepare(f *fleet.Fleet, all *sharing) {
+	if s == nil {
+		return
+	}
+	s.fleet, s.sharing = f, all
+	all.mu.Lock()
+	defer all.mu.Unlock()
+	all.prepared = append(all.prepared, s)
 }
 
 // start begins to share. It is a no-op after the first call and after stop, and of a
@@ -80,8 +101,11 @@ func (s *sharer) start() {
 		return
 	}
 	s.begun = true
+	all.prepared = without(all.prepared, s)
 	all.started = append(all.started, s)
-	all.follow(s)
+	if !slices.ContainsFunc(all.prepared, func(next *sharer) bool { return next.life.Done() == s.life.Done() }) {
+		all.follow(s)
+	}
 }
 
 // stop ends what start has begun, unless another policy goes on with it.
@@ -93,12 +117,18 @@ func (s *sharer) stop() {
 	all.mu.Lock()
 	defer all.mu.Unlock()
 	s.ended = true
-	all.started = slices.DeleteFunc(all.started, func(other *sharer) bool { return other == s })
+	all.prepared = without(all.prepared, s)
+	all.started = without(all.started, s)
 	if n := len(all.started); n > 0 {
 		all.follow(all.started[n-1])
 	} else {
 		all.end()
 	}
+}
+
+// without takes s out of a list.
+func without(list []*sharer, s *sharer) []*sharer {
+	return slices.DeleteFunc(list, func(other *sharer) bool { return other == s })
 }
 
 // follow shares as a policy wishes. The caller holds the lock.
@@ -124,7 +154,10 @@ func (all *sharing) begin(s *sharer) {
 	ctx, cancel := context.WithCancel(context.Background())
 	stream := redis.Open(s.options)
 	health := &shareHealth{sharing: all, ctx: ctx}
-	l := share.NewLink(s.fleet, counted{stream, &all.totals}, rand.Uint64(), health.changed)
+	for all.router == 0 {
+		all.router = rand.Uint64()
+	}
+	l := share.NewLink(s.fleet, counted{stream, &all.totals}, all.router, health.changed)
 	s.fleet.Share(true)
 	all.totals.linked(l)
 	r := &runningLink{identity: s.identity}

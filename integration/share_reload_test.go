@@ -22,17 +22,19 @@ func TestReloadGoesOnSharing(t *testing.T) {
 	reload := func(options string) error {
 		return c.servers[0].reload(fmt.Sprintf(sharedSite, addresses(upstreams), redis.Addr, options), "Cache-Control", "must-revalidate")
 	}
-	// a link that begins anew is one more peer for three seconds
+	// a link of another number would be one more peer for three seconds
 	peers := func() int { return c.servers[1].fleet().Share.Peers }
 	goOn := func(when string) {
 		t.Helper()
 		before := c.servers[0].fleet().Share.Sent
+		heard := c.servers[1].fleet().Share.Heard
 		eventually(t, func() bool {
 			if n := peers(); n != 1 {
 				t.Errorf("%s: the other Caddy has %d peers, want 1", when, n)
 				return true
 			}
-			return c.servers[0].fleet().Share.Sent > before
+			// two Caddys tell something each second
+			return c.servers[0].fleet().Share.Sent > before && c.servers[1].fleet().Share.Heard > heard+2
 		}, func() string { return when + ": nothing is sent any more" })
 	}
 	for range 3 {
@@ -45,6 +47,10 @@ func TestReloadGoesOnSharing(t *testing.T) {
 		t.Errorf("error %v, want one that names password", err)
 	}
 	goOn("after a failed reload")
+	if err := reload("timeout 30ms"); err != nil {
+		t.Fatal(err)
+	}
+	goOn("after a reload with another timeout")
 
 	if err := reload("prefix other:"); err != nil {
 		t.Fatal(err)

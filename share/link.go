@@ -56,8 +56,9 @@ const (
 	receiving
 )
 
-// NewLink returns the link of a fleet to a medium. router names this router, and
-// must be another one for each link, as a random number is. changed is called
+// NewLink returns the link of a fleet to a medium. router names this router among
+// those that share the fleet, as a random number does, and may be that of a link of
+// the same fleet that has ended. changed is called
 // when the medium begins to fail, with what it fails with, and with nil once it
 // works again. It may be nil, and is called with the link locked, by [Link.Tell] or
 // [Link.Hear], which each run in a goroutine of their own.
