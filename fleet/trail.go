@@ -20,6 +20,10 @@ const (
 	// longestModel is how much of a model's name a decision remembers: it is the
 	// client who chooses it.
 	longestModel = 128
+
+	// decisionsAtOnce is how many decisions are copied in one hold of the fleet's
+	// lock: all of a large fleet would take milliseconds.
+	decisionsAtOnce = 16
 )
 
 // trail remembers the last decisions. All its memory is taken when a longer
@@ -47,7 +51,7 @@ func (t *trail) fit(upstreams int) {
 	if upstreams <= t.width {
 		return
 	}
-	kept := t.last(trailLength, true)
+	kept := t.before(nil, t.made, trailLength, true)
 	// twice the room, so that a pool that grows by one does not take it anew
 	t.width = max(upstreams, min(2*t.width, trailAppraisals/trailLength))
 	n := min(trailLength, max(trailAppraisals/t.width, 1))
@@ -94,11 +98,10 @@ func (t *trail) find(serial uint64) *step {
 	return nil
 }
 
-// last returns copies of the last n decisions, the last one first. They have
-// their appraisals only where those are wanted.
-func (t *trail) last(n int, appraisals bool) []Decision {
-	list := make([]Decision, 0, min(n, len(t.steps)))
-	for serial := t.made; len(list) < cap(list); serial-- {
+// before appends to list copies of up to n decisions from a serial down, the last
+// one first. They have their appraisals only where those are wanted.
+func (t *trail) before(list []Decision, serial uint64, n int, appraisals bool) []Decision {
+	for ; n > 0; n-- {
 		s := t.find(serial)
 		if s == nil {
 			break
@@ -109,25 +112,45 @@ func (t *trail) last(n int, appraisals bool) []Decision {
 			d.Appraisals = slices.Clone(s.Appraisals)
 		}
 		list = append(list, d)
+		serial--
 	}
 	return list
 }
 
 // Placements returns the last n decisions on requests that were placed, the last
 // one first. No more than 256 are remembered, of fleets with more than 64
-// upstreams fewer. The lock is held for the copy alone.
-func (f *Fleet) Placements(n int) []Decision {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return f.trail.last(n, true)
-}
+// upstreams fewer. The lock is held for the copies of 16 at a time: what is placed
+// in between is not in the list, and what that takes the place of is left out.
+func (f *Fleet) Placements(n int) []Decision { return f.decisions(n, true) }
 
 // Outlines returns the same as [Fleet.Placements] without the appraisals, which
 // is little to copy however many upstreams there are.
-func (f *Fleet) Outlines(n int) []Decision {
+func (f *Fleet) Outlines(n int) []Decision { return f.decisions(n, false) }
+
+func (f *Fleet) decisions(n int, appraisals bool) []Decision {
+	list := make([]Decision, 0, min(n, trailLength))
+	for serial := uint64(0); len(list) < n; {
+		list, serial = f.portion(list, serial, min(n-len(list), decisionsAtOnce), appraisals)
+		if serial == 0 {
+			break
+		}
+	}
+	return list
+}
+
+// portion appends copies of the next n decisions from a serial down, of the last
+// ones for 0. It returns the serial to go on with, 0 where nothing is left.
+func (f *Fleet) portion(list []Decision, serial uint64, n int, appraisals bool) (longer []Decision, next uint64) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return f.trail.last(n, false)
+	if serial == 0 {
+		serial = f.trail.made
+	}
+	longer = f.trail.before(list, serial, n, appraisals)
+	if len(longer) < len(list)+n {
+		return longer, 0
+	}
+	return longer, serial - uint64(n)
 }
 
 // remember keeps the decision for a candidate, which is about to be carried out.

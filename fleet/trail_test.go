@@ -103,6 +103,46 @@ func TestTrailBounds(t *testing.T) {
 	}
 }
 
+// The list is copied a few decisions at a time. Placements in between are not in
+// it, and cost it the oldest ones alone.
+func TestPlacementsInPortions(t *testing.T) {
+	for _, between := range []int{0, 1, 20} {
+		b := newBed(2)
+		for i := range trailLength {
+			b.serve(prompt(1+i, nil))
+		}
+		var list []Decision
+		serial, portions := uint64(0), 0
+		for {
+			list, serial = b.portion(list, serial, decisionsAtOnce, true)
+			portions++
+			if serial == 0 {
+				break
+			}
+			for range between {
+				b.serve(prompt(1000, nil))
+			}
+		}
+		for i, d := range list {
+			if d.PromptTokens != trailLength-i || len(d.Appraisals) != 2 {
+				t.Fatalf("placement %d with %d in between = %+v, want that of %d tokens", i, between, d, trailLength-i)
+			}
+		}
+		// each portion but the first comes after so many
+		want := map[int]int{0: 256, 1: 241, 20: 116}[between]
+		if len(list) != want {
+			t.Errorf("%d placements with %d in between each portion, want %d", len(list), between, want)
+		}
+		if least := (want + decisionsAtOnce - 1) / decisionsAtOnce; portions != least {
+			t.Errorf("%d portions, want %d", portions, least)
+		}
+	}
+	b := newBed(1)
+	if list, serial := b.portion(nil, 0, decisionsAtOnce, true); len(list) != 0 || serial != 0 {
+		t.Errorf("a fleet that has placed nothing has %d placements and %d to go on with", len(list), serial)
+	}
+}
+
 // A request that outlives what is remembered of it completes nothing else.
 func TestForgottenDecision(t *testing.T) {
 	b := newBed(1)
