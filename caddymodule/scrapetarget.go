@@ -83,7 +83,7 @@ func newScrapeTarget(s *scraper, name string) (*scrapeTarget, error) {
 	}
 	t.health = scrapePage{
 		path: healthPath, accept: "*/*", read: readHealth,
-		interval: min(interval, healthInterval),
+		interval: healthInterval,
 	}
 	t.claim = s.owners.claim(name, s.started)
 	return t, nil

@@ -73,7 +73,7 @@ func TestCoolingUpstreamIsProbed(t *testing.T) {
 		probes int
 	}{
 		{"metrics off", "metrics off", 3},
-		{"nothing to tell", "metrics /metrics {\ninterval 100ms\n}", 15},
+		{"nothing to tell", "metrics /metrics {\ninterval 100ms\n}", 3},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			a, well := newAiling(t), newAiling(t)
