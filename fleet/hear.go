@@ -12,8 +12,9 @@ import (
 
 // Hear takes in what another router tells. router names it: the number is another
 // one for each process. News may come late, twice or not at all, and in any order:
-// loads of older ones than the last are passed over, and of homes that differ all
-// routers take the same. News of Serial 0 are of the past: they have no loads.
+// loads and prompts of ones that are not newer than the last are passed over, and
+// of homes that differ all routers take the same. News of Serial 0 are of the past:
+// they have no loads.
 //
 // The lock is let go again and again, so that no placement waits for long.
 func (f *Fleet) Hear(router uint64, n *News, now time.Time) {
@@ -24,15 +25,20 @@ func (f *Fleet) Hear(router uint64, n *News, now time.Time) {
 	}
 	f.expirePeers(now)
 	fresh := f.hearLoads(router, n, now)
+	late := n.Serial > 0 && !fresh
 	pause := f.pausing()
 	for i := range n.Blocks {
-		f.hearBlocks(&n.Blocks[i], now)
+		if late {
+			// they were heard, or may contradict what was heard since
+			break
+		}
+		f.hearBlocks(router, &n.Blocks[i], now)
 		for range 1 + len(n.Blocks[i].Hashes) {
 			pause()
 		}
 	}
 	for i := range n.Homes {
-		f.hearHome(&n.Homes[i], fresh, now)
+		f.hearHome(&n.Homes[i], fresh, late, now)
 		pause()
 	}
 	for _, r := range n.Responses {
@@ -43,29 +49,37 @@ func (f *Fleet) Hear(router uint64, n *News, now time.Time) {
 	}
 }
 
-// hearBlocks records a prompt that another router has placed. The caller holds
-// the lock.
-func (f *Fleet) hearBlocks(b *Blocks, now time.Time) {
+// hearBlocks records a prompt that another router has placed, or takes one back
+// that it was heard to have placed. The caller holds the lock.
+func (f *Fleet) hearBlocks(router uint64, b *Blocks, now time.Time) {
 	if f.peers.noIndex {
 		return
 	}
 	u := f.remembered(b.Upstream, now)
 	if b.Gone {
-		u.index.Withdraw(b.After)
+		if f.peers.claims.take(claim{router, b.Upstream, b.After}) {
+			u.index.Withdraw(b.After)
+		}
 		return
 	}
 	if u.index.Capacity() == 0 {
 		u.fit(f.peers.kvTokens)
 	}
 	f.lastOwner++
-	u.index.Extend(b.After, b.Hashes, f.lastOwner, now)
+	if u.index.Extend(b.After, b.Hashes, f.lastOwner, now) {
+		last := b.After
+		if n := len(b.Hashes); n > 0 {
+			last = b.Hashes[n-1]
+		}
+		f.peers.claims.note(claim{router, u.counters.Name(), last})
+	}
 	u.index.Settle()
 }
 
 // hearHome takes the home of a session in, if that counts more than the one that
 // is known. Who has told of one that counts less is told of the other. The caller
 // holds the lock.
-func (f *Fleet) hearHome(h *Home, fresh bool, now time.Time) {
+func (f *Fleet) hearHome(h *Home, fresh, late bool, now time.Time) {
 	if h.Session == 0 {
 		return
 	}
@@ -84,6 +98,10 @@ func (f *Fleet) hearHome(h *Home, fresh bool, now time.Time) {
 	order := h.Version.Compare(s.Version)
 	switch {
 	case s.Home() == h.Upstream:
+		if late || h.Version.Number < s.Version.Number {
+			// what is known of its prompt may be newer
+			return
+		}
 		if order > 0 {
 			s.Version = h.Version
 		}

@@ -39,6 +39,9 @@ type peers struct {
 	// alive is how many count
 	alive int
 
+	// claims are the prompts that they can take back
+	claims claims
+
 	// sessions, kvTokens, noIndex and prefillTTL are what the last placement
 	// wanted: what is heard and told has no options of its own
 	sessions   sessions.Bounds
