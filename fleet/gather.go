@@ -10,13 +10,24 @@ import (
 	"github.com/caddy-llm/loadaware/sessions"
 )
 
-// What waits to be told at most, for the time in which nobody asks for news, and
-// what is told at once. Of what is too much the older half goes.
+// What is told at once at most.
 const (
-	mostHomes, homesAtOnce         = 1 << 15, 1 << 12
-	mostPrompts, promptsAtOnce     = 1 << 15, 1 << 12
-	mostHashes, hashesAtOnce       = 1 << 16, 1 << 14
-	mostResponses, responsesAtOnce = 1 << 15, 1 << 12
+	HomesAtOnce     = 1 << 12
+	PromptsAtOnce   = 1 << 12
+	HashesAtOnce    = enoughHashes + longestTold
+	ResponsesAtOnce = 1 << 12
+)
+
+// What waits to be told at most, for the time in which nobody asks for news. Of
+// what is too much the older half goes.
+const (
+	mostHomes     = 1 << 15
+	mostPrompts   = 1 << 15
+	mostHashes    = 1 << 16
+	mostResponses = 1 << 15
+
+	// enoughHashes is how many blocks are told at once before no more prompts are
+	enoughHashes = 1 << 14
 
 	// longestTold is how many new blocks of one prompt are told: those of two
 	// million tokens.
@@ -141,6 +152,7 @@ func (f *Fleet) News(n *News, now time.Time) (changed bool) {
 	if !f.gathered.on {
 		return false
 	}
+	f.sweep(now)
 	f.expirePeers(now)
 	f.gathered.serial++
 	n.Serial = f.gathered.serial
@@ -159,7 +171,7 @@ func (f *Fleet) Pressing() bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	g := &f.gathered
-	if len(g.prompts) > 0 || len(g.responses) > 0 || len(g.homes) >= homesAtOnce {
+	if len(g.prompts) > 0 || len(g.responses) > 0 || len(g.homes) >= HomesAtOnce {
 		return true
 	}
 	for _, u := range f.upstreams {
@@ -195,7 +207,7 @@ func (u *upstream) load() picker.Load {
 
 // takeHomes takes the sessions into n as they are now.
 func (g *gathered) takeHomes(n *News) {
-	taken := min(len(g.homes), homesAtOnce)
+	taken := min(len(g.homes), HomesAtOnce)
 	for _, s := range g.homes[:taken] {
 		if s.Told == g.serial {
 			continue
@@ -213,7 +225,7 @@ func (g *gathered) takeHomes(n *News) {
 // takePrompts takes prompts with their blocks into n.
 func (g *gathered) takePrompts(n *News) {
 	taken, hashes := 0, 0
-	for taken < min(len(g.prompts), promptsAtOnce) && hashes < hashesAtOnce {
+	for taken < min(len(g.prompts), PromptsAtOnce) && hashes < enoughHashes {
 		hashes += g.prompts[taken].blocks
 		taken++
 	}
@@ -230,7 +242,7 @@ func (g *gathered) takePrompts(n *News) {
 // takeResponses takes responses that are still known into n. The caller holds the
 // lock.
 func (f *Fleet) takeResponses(n *News) {
-	taken := min(len(f.gathered.responses), responsesAtOnce)
+	taken := min(len(f.gathered.responses), ResponsesAtOnce)
 	for _, key := range f.gathered.responses[:taken] {
 		if maker, ok := f.responses.makers[key]; ok {
 			n.Responses = append(n.Responses, StoredResponse{key, maker})

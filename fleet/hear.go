@@ -56,6 +56,9 @@ func (f *Fleet) hearBlocks(router uint64, b *Blocks, now time.Time) {
 		return
 	}
 	u := f.remembered(b.Upstream, now)
+	if u == nil {
+		return
+	}
 	if b.Gone {
 		if f.peers.claims.take(claim{router, b.Upstream, b.After}) {
 			u.index.Withdraw(b.After)
@@ -120,7 +123,8 @@ func (f *Fleet) hearHome(h *Home, fresh, late bool, now time.Time) {
 	if h.Size > 0 {
 		s.Size, s.Line = h.Size, h.Line
 	}
-	s.Indexed = h.Line.Blocks > 0 && f.remembered(h.Upstream, now).index.Holds(h.Line.Last)
+	u := f.remembered(h.Upstream, now)
+	s.Indexed = u != nil && h.Line.Blocks > 0 && u.index.Holds(h.Line.Last)
 }
 
 // bounds are those of the sessions that are heard of.
@@ -141,13 +145,18 @@ func (f *Fleet) moveTo(s *sessions.Session, upstream string, now time.Time) {
 	f.gathered.home(s)
 }
 
+// mostRemembered is how many upstreams a fleet knows at most by what others have
+// told of them. What configurations list is known beyond that.
+const mostRemembered = 1 << 12
+
 // remembered returns what is known of an upstream that another router or an
 // earlier process has told of. One that no configuration lists is kept for as
-// long as one that has departed, and is not in view. The caller holds the lock.
+// long as one that has departed, and is not in view. It is nil where the fleet
+// knows too many upstreams to remember another one. The caller holds the lock.
 func (f *Fleet) remembered(name string, now time.Time) *upstream {
-	_, known := f.upstreams[name]
-	u := f.upstream(name)
-	if !known {
+	u, known := f.upstreams[name]
+	if !known && len(f.upstreams) < mostRemembered {
+		u = f.upstream(name)
 		u.seen = now.Add(-exportedFor - 1)
 	}
 	return u

@@ -153,6 +153,9 @@ func (f *Fleet) hold(p *peer, n *News, now time.Time) {
 	for i := range n.Loads {
 		l := &n.Loads[i]
 		u := f.remembered(l.Upstream, now)
+		if u == nil {
+			continue
+		}
 		held := p.holds[u]
 		if held == nil {
 			held = new(peerLoad)
@@ -209,7 +212,9 @@ func (f *Fleet) assign(p *peer, loads []Load, now time.Time) {
 	}
 	slices.SortFunc(f.assigned, func(a, b *Load) int { return cmp.Compare(a.Assigned, b.Assigned) })
 	for _, l := range f.assigned {
-		f.ledger.Assign(f.remembered(l.Upstream, now).counters)
+		if u := f.remembered(l.Upstream, now); u != nil {
+			f.ledger.Assign(u.counters)
+		}
 	}
 	clear(f.assigned)
 }

@@ -416,7 +416,7 @@ func TestGatheredIsBounded(t *testing.T) {
 	n := new(News)
 	rounds := 0
 	for b.News(n, b.now) {
-		if len(n.Homes) > homesAtOnce || len(n.Blocks) > promptsAtOnce || len(n.hashes) > hashesAtOnce+longestTold {
+		if len(n.Homes) > HomesAtOnce || len(n.Blocks) > PromptsAtOnce || len(n.hashes) > HashesAtOnce {
 			t.Fatalf("%d homes and %d prompts are told at once", len(n.Homes), len(n.Blocks))
 		}
 		if len(n.Homes) > 0 {

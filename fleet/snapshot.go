@@ -129,6 +129,7 @@ func (f *Fleet) Restore(s *Snapshot, b sessions.Bounds, now time.Time) (restored
 
 // restoreIndex gives an upstream its index back. The caller holds the lock.
 func (f *Fleet) restoreIndex(stored StoredIndex, now time.Time) {
-	u := f.remembered(stored.Upstream, now)
-	u.index.Restore(stored.Blocks, stored.Capacity, f.lastOwner, now)
+	if u := f.remembered(stored.Upstream, now); u != nil {
+		u.index.Restore(stored.Blocks, stored.Capacity, f.lastOwner, now)
+	}
 }

@@ -25,6 +25,15 @@ var (
 	errTooLong   = errors.New("it is longer than 4 MiB")
 )
 
+// What no router tells, and would be of harm: names take memory, and a number that
+// no other one is greater than stays for ever.
+const (
+	mostUpstreams = 1 << 12
+	longestName   = 300
+	lastSerial    = 1 << 53
+	lastVersion   = 1 << 40
+)
+
 // The least bytes that the items of a message take.
 const (
 	leastLoad     = 6
@@ -48,25 +57,25 @@ func Decode(message []byte, n *fleet.News) (router uint64, err error) {
 	r := reader{b: message[len(mark):end]}
 	router = r.hash()
 	*n = fleet.News{
-		Serial: r.number(), Loads: n.Loads[:0], Homes: n.Homes[:0], Blocks: n.Blocks[:0], Responses: n.Responses[:0],
+		Serial: r.atMost(lastSerial), Loads: n.Loads[:0], Homes: n.Homes[:0], Blocks: n.Blocks[:0], Responses: n.Responses[:0],
 	}
-	for range r.count(1) {
-		r.names = append(r.names, string(r.take(r.number())))
+	for range r.count(1, mostUpstreams) {
+		r.names = append(r.names, string(r.take(r.atMost(longestName))))
 	}
-	for range r.count(leastLoad) {
+	for range r.count(leastLoad, mostUpstreams) {
 		n.Loads = append(n.Loads, r.load())
 	}
-	for range r.count(leastHome) {
+	for range r.count(leastHome, fleet.HomesAtOnce) {
 		n.Homes = append(n.Homes, r.home())
 	}
-	prompts := r.count(leastPrompt)
-	hashes := make([]uint64, 0, len(r.b)/8)
+	prompts := r.count(leastPrompt, fleet.PromptsAtOnce)
+	hashes := make([]uint64, 0, min(len(r.b)/8, fleet.HashesAtOnce))
 	for range prompts {
 		var b fleet.Blocks
 		b, hashes = r.prompt(hashes)
 		n.Blocks = append(n.Blocks, b)
 	}
-	for range r.count(leastResponse) {
+	for range r.count(leastResponse, fleet.ResponsesAtOnce) {
 		n.Responses = append(n.Responses, fleet.StoredResponse{Key: fleet.ResponseKey(r.hash()), Upstream: r.name(r.number())})
 	}
 	if r.failed || len(r.b) > 0 {
@@ -96,9 +105,12 @@ func (r *reader) take(n uint64) (taken []byte) {
 }
 
 // number reads a varint. One that a counter never comes to is damage.
-func (r *reader) number() uint64 {
+func (r *reader) number() uint64 { return r.atMost(math.MaxInt64 / 2) }
+
+// atMost reads a number that is no greater than most.
+func (r *reader) atMost(most uint64) uint64 {
 	n, size := binary.Uvarint(r.b)
-	if size <= 0 || n > math.MaxInt64/2 {
+	if size <= 0 || n > most {
 		r.fail()
 		return 0
 	}
@@ -109,8 +121,8 @@ func (r *reader) number() uint64 {
 func (r *reader) integer() int { return int(min(r.number(), math.MaxInt32)) }
 
 // count reads how many items follow, each of which takes so many bytes or more.
-func (r *reader) count(least int) uint64 {
-	n := r.number()
+func (r *reader) count(least int, most uint64) uint64 {
+	n := r.atMost(most)
 	if n > uint64(len(r.b)/least) {
 		r.fail()
 		return 0
@@ -139,7 +151,7 @@ func (r *reader) load() fleet.Load {
 		Load: picker.Load{
 			Requests: r.integer(), Prompts: r.integer(), Waiting: r.integer(), Prefill: r.integer(),
 		},
-		Assigned: r.number(),
+		Assigned: r.atMost(lastSerial),
 	}
 }
 
@@ -150,7 +162,7 @@ func (r *reader) home() fleet.Home {
 	if home /= 2; home > 0 {
 		h.Upstream = r.name(home - 1)
 	}
-	h.Version = sessions.Version{Number: r.number(), Since: int64(r.hash())}
+	h.Version = sessions.Version{Number: r.atMost(lastVersion), Since: int64(r.hash())}
 	h.Size = r.integer()
 	h.Line = sessions.Line{Head: r.hash(), Last: r.hash(), Blocks: r.integer()}
 	return h
@@ -161,7 +173,7 @@ func (r *reader) prompt(hashes []uint64) (b fleet.Blocks, all []uint64) {
 	place := r.number()
 	b = fleet.Blocks{Upstream: r.name(place / 2), Gone: place&1 != 0, After: r.hash()}
 	first := len(hashes)
-	for range r.count(8) {
+	for range r.count(8, uint64(fleet.HashesAtOnce-first)) {
 		hashes = append(hashes, r.hash())
 	}
 	b.Hashes = hashes[first:len(hashes):len(hashes)]
