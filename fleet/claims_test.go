@@ -76,3 +76,27 @@ func TestOlderSizeIsPassedOver(t *testing.T) {
 		t.Errorf("the session's prompt has %d tokens, want 9000", got)
 	}
 }
+
+// A prompt that goes on with a long one is as much work as that: the lock is let
+// go for all of it.
+func TestStepsOfAPromptThatIsHeard(t *testing.T) {
+	b := shared(1, 1)[0]
+	b.place(Request{})
+	name, blocks := b.pool.Names()[0], text(1, 100*BlockTokens, 0, 0)
+	for _, test := range []struct {
+		name   string
+		blocks Blocks
+		want   int
+	}{
+		{"a whole prompt", Blocks{Upstream: name, Hashes: blocks[:90]}, 91},
+		{"one that goes on", Blocks{Upstream: name, After: blocks[89], Hashes: blocks[90:]}, 1 + 2*90 + 10},
+		{"the same one", Blocks{Upstream: name, After: blocks[99]}, 1 + 2*100},
+		{"one that goes on with what is not held", Blocks{Upstream: name, After: 7, Hashes: blocks[:5]}, 1 + 5},
+		{"one that is gone", Blocks{Upstream: name, After: blocks[99], Gone: true}, 1 + 100},
+		{"one that nobody has told", Blocks{Upstream: name, After: blocks[9], Gone: true}, 1},
+	} {
+		if got := b.hearBlocks(9, &test.blocks, b.now); got != test.want {
+			t.Errorf("%s: %d steps, want %d", test.name, got, test.want)
+		}
+	}
+}

@@ -32,8 +32,7 @@ func (f *Fleet) Hear(router uint64, n *News, now time.Time) {
 			// they were heard, or may contradict what was heard since
 			break
 		}
-		f.hearBlocks(router, &n.Blocks[i], now)
-		for range 1 + len(n.Blocks[i].Hashes) {
+		for range f.hearBlocks(router, &n.Blocks[i], now) {
 			pause()
 		}
 	}
@@ -50,26 +49,28 @@ func (f *Fleet) Hear(router uint64, n *News, now time.Time) {
 }
 
 // hearBlocks records a prompt that another router has placed, or takes one back
-// that it was heard to have placed. The caller holds the lock.
-func (f *Fleet) hearBlocks(router uint64, b *Blocks, now time.Time) {
+// that it was heard to have placed. It returns how many steps that has taken. The
+// caller holds the lock.
+func (f *Fleet) hearBlocks(router uint64, b *Blocks, now time.Time) (steps int) {
 	if f.peers.noIndex {
-		return
+		return 1
 	}
 	u := f.remembered(b.Upstream, now)
 	if u == nil {
-		return
+		return 1
 	}
 	if b.Gone {
 		if f.peers.claims.take(claim{router, b.Upstream, b.After}) {
-			u.index.Withdraw(b.After)
+			steps = u.index.Withdraw(b.After)
 		}
-		return
+		return 1 + steps
 	}
 	if u.index.Capacity() == 0 {
 		u.fit(f.peers.kvTokens)
 	}
 	f.lastOwner++
-	if u.index.Extend(b.After, b.Hashes, f.lastOwner, now) {
+	depth, held := u.index.Extend(b.After, b.Hashes, f.lastOwner, now)
+	if held {
 		last := b.After
 		if n := len(b.Hashes); n > 0 {
 			last = b.Hashes[n-1]
@@ -77,6 +78,7 @@ func (f *Fleet) hearBlocks(router uint64, b *Blocks, now time.Time) {
 		f.peers.claims.note(claim{router, u.counters.Name(), last})
 	}
 	u.index.Settle()
+	return 1 + 2*depth + len(b.Hashes)
 }
 
 // hearHome takes the home of a session in, if that counts more than the one that

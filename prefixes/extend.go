@@ -9,17 +9,18 @@ import "time"
 // as the index knows it up to and with the block named after, and goes on with
 // blocks. after is 0 where blocks are the whole chain. It does what
 // [Index.Record] does with all of the chain, and nothing where that block is not
-// held: what follows it could not be matched. It reports whether it was.
-func (x *Index) Extend(after uint64, blocks []uint64, owner Owner, now time.Time) bool {
-	depth := x.touch(after, now, false)
+// held: what follows it could not be matched. It reports whether it was, and how
+// many blocks up to it were: each was looked at twice.
+func (x *Index) Extend(after uint64, blocks []uint64, owner Owner, now time.Time) (depth int, held bool) {
+	depth = x.touch(after, now, false)
 	if after != 0 && depth == 0 {
-		return false
+		return 0, false
 	}
 	if room := x.capacity - depth; room > 0 && len(blocks) > 0 {
 		x.record(blocks[:min(len(blocks), room)], after, owner, now)
 	}
 	x.touch(after, now, true)
-	return true
+	return depth, true
 }
 
 // touch makes the chain that ends with the block named last the most recently
@@ -40,13 +41,16 @@ func (x *Index) touch(last uint64, now time.Time, claim bool) (depth int) {
 }
 
 // Withdraw takes back what [Index.Extend] has said of the chain that ends with
-// the block named last, as [Index.TakeBack] does for a placement of this router.
-func (x *Index) Withdraw(last uint64) {
+// the block named last, as [Index.TakeBack] does for a placement of this router,
+// and returns how many blocks were held of it.
+func (x *Index) Withdraw(last uint64) (depth int) {
 	for e := range x.upwards(last) {
+		depth++
 		if e.claims--; e.claims == 0 {
 			x.remove(x.slots[e.hash])
 		}
 	}
+	return depth
 }
 
 // Holds reports that a block is held.

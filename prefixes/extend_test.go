@@ -18,7 +18,8 @@ func tell(x, other *Index, c []uint64, owner Owner, now time.Time) (heard bool) 
 	if held > 0 {
 		after = c[held-1]
 	}
-	return other.Extend(after, c[held:], owner, now)
+	_, heard = other.Extend(after, c[held:], owner, now)
+	return heard
 }
 
 func TestExtend(t *testing.T) {
@@ -69,13 +70,18 @@ func TestExtendNeedsItsBeginning(t *testing.T) {
 	var x Index
 	x.Resize(10)
 	c := chain("abcdef")
-	if x.Extend(c[2], c[3:], 1, start) || x.Len() != 0 || x.Holds(c[3]) {
+	if _, held := x.Extend(c[2], c[3:], 1, start); held || x.Len() != 0 || x.Holds(c[3]) {
 		t.Errorf("a chain without its beginning is held: %d blocks", x.Len())
 	}
-	if !x.Extend(0, c[:3], 2, start) || !x.Extend(c[2], c[3:], 3, start) || x.Match(c) != 6 || !x.Holds(c[5]) {
-		t.Errorf("Match() = %d after both parts, want 6", x.Match(c))
+	if depth, held := x.Extend(0, c[:3], 2, start); depth != 0 || !held {
+		t.Errorf("Extend() = %d, %v of a whole chain, want 0, true", depth, held)
 	}
-	x.Withdraw(c[5])
+	if depth, held := x.Extend(c[2], c[3:], 3, start); depth != 3 || !held || x.Match(c) != 6 || !x.Holds(c[5]) {
+		t.Errorf("Extend() = %d, %v, Match() = %d after both parts, want 3, true and 6", depth, held, x.Match(c))
+	}
+	if depth := x.Withdraw(c[5]); depth != 6 {
+		t.Errorf("Withdraw() = %d, want 6", depth)
+	}
 	if got := x.Match(c); got != 3 {
 		t.Errorf("Match() = %d after the second part was taken back, want 3", got)
 	}

@@ -111,6 +111,9 @@ func (l *Link) Hear(ctx context.Context) {
 		}
 		after, pause = batch.Next, leastPause
 		for _, message := range batch.Messages {
+			if ctx.Err() != nil {
+				return
+			}
 			l.read(message, &news, batch.Past)
 		}
 	}

@@ -430,3 +430,33 @@ func TestPlacementsPress(t *testing.T) {
 		r.End(fleet.CauseEnd, time.Now())
 	})
 }
+
+// ending is a medium that is no longer wanted once it has brought something.
+type ending struct {
+	Memory
+	end context.CancelFunc
+}
+
+func (m *ending) Receive(ctx context.Context, after string) (Batch, error) {
+	batch, err := m.Memory.Receive(ctx, after)
+	if len(batch.Messages) > 0 {
+		m.end()
+	}
+	return batch, err
+}
+
+// A link that ends takes in no more of what it has received.
+func TestEndBetweenMessages(t *testing.T) {
+	ctx, end := context.WithCancel(t.Context())
+	m := &ending{end: end}
+	for range 3 {
+		if err := m.Send(ctx, []byte("no message")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	l := NewLink(fleet.New(func() uint64 { return 1 }), m, 1, nil)
+	l.Hear(ctx)
+	if got := l.Unreadable(); got != 0 {
+		t.Errorf("%d messages were read, want none after the end", got)
+	}
+}
