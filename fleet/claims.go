@@ -27,18 +27,18 @@ type claims struct {
 }
 
 // note adds a claim. When there is one too many, the oldest goes.
-func (c *claims) note(new claim) {
+func (c *claims) note(added claim) {
 	if c.open == nil {
 		c.open = make(map[claim]int)
 	}
 	if len(c.order) < mostClaims {
-		c.order = append(c.order, new)
+		c.order = append(c.order, added)
 	} else {
 		c.take(c.order[c.next])
-		c.order[c.next] = new
+		c.order[c.next] = added
 		c.next = (c.next + 1) % mostClaims
 	}
-	c.open[new]++
+	c.open[added]++
 }
 
 // take takes a claim away, and reports that there was one.
