@@ -27,7 +27,7 @@ func (p *LoadAwareSelection) prepareTasks(ctx caddy.Context) error {
 	events := app.(*caddyevents.App)
 	if err := events.On("started", &lifeHandler{p.startTasks}); err != nil {
 		// the proxy was made at run time, after the start
-		p.logger.Warn("engines are not scraped and sessions not stored", zap.Error(err))
+		p.logger.Warn("engines are not scraped, sessions not stored and the fleet not shared", zap.Error(err))
 		return nil
 	}
 	if p.sharer, err = newSharer(ctx, p.Share, p.Fleet, p.logger); err != nil {

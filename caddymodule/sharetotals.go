@@ -21,14 +21,32 @@ type shareTotals struct {
 	told, failing atomic.Bool
 
 	// link is the one that runs, nil where the fleet is not shared
-	link atomic.Pointer[share.Link]
+	link atomic.Pointer[countedLink]
+
+	// unreadable is what the links that have ended could not read. Only linked
+	// uses it.
+	unreadable uint64
 }
 
-// linked begins to count for a link, nil for none.
+// countedLink is a link with what those before it could not read.
+type countedLink struct {
+	*share.Link
+	before uint64
+}
+
+// linked begins to count for a link, nil for none. The one before has ended. The
+// caller holds the lock of sharing.
 func (t *shareTotals) linked(l *share.Link) {
 	t.told.Store(false)
 	t.failing.Store(false)
-	t.link.Store(l)
+	if ended := t.link.Load(); ended != nil {
+		t.unreadable = ended.before + ended.Unreadable()
+	}
+	if l == nil {
+		t.link.Store(nil)
+		return
+	}
+	t.link.Store(&countedLink{l, t.unreadable})
 }
 
 // view describes how a fleet is shared. It is nil where that is not to be.
@@ -46,7 +64,7 @@ func (all *sharing) view(v *fleet.View) *shareStatus {
 		Peers:              v.Peers,
 		MessagesSent:       t.sent.Load(),
 		MessagesHeard:      t.heard.Load(),
-		MessagesUnreadable: link.Unreadable(),
+		MessagesUnreadable: link.before + link.Unreadable(),
 		NewsDropped:        v.NewsDropped,
 		Errors:             t.errors.Load(),
 	}

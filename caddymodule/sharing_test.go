@@ -11,6 +11,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/caddy-llm/loadaware/fleet"
+	"github.com/caddy-llm/loadaware/share"
 )
 
 // wishes are those of one configuration to share a fleet, in the order of their
@@ -90,4 +91,32 @@ func TestSerialsGoOnOverLinks(t *testing.T) {
 		}
 		f.Share(false)
 	}
+}
+
+// What could not be read is counted over all links.
+func TestUnreadableOverLinks(t *testing.T) {
+	all, f := new(sharing), fleet.New(func() uint64 { return 4 })
+	for want := uint64(1); want <= 3; want++ {
+		ctx, end := context.WithCancel(t.Context())
+		l := share.NewLink(f, &nonsense{end: end}, 1, nil)
+		all.totals.linked(l)
+		l.Hear(ctx)
+		if got := all.view(new(fleet.View)).MessagesUnreadable; got != want {
+			t.Errorf("%d messages are unreadable after %d links, want %d", got, want, want)
+		}
+		all.totals.linked(nil)
+	}
+}
+
+// nonsense is a medium with one message that cannot be read, after which the link
+// ends.
+type nonsense struct {
+	share.Medium
+	end context.CancelFunc
+}
+
+// Receive implements share.Medium.
+func (n *nonsense) Receive(context.Context, string) (share.Batch, error) {
+	n.end()
+	return share.Batch{Messages: [][]byte{[]byte("nonsense")}}, nil
 }
