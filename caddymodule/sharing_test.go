@@ -112,11 +112,16 @@ func TestUnreadableOverLinks(t *testing.T) {
 // ends.
 type nonsense struct {
 	share.Medium
-	end context.CancelFunc
+	end  context.CancelFunc
+	told bool
 }
 
 // Receive implements share.Medium.
 func (n *nonsense) Receive(context.Context, string) (share.Batch, error) {
-	n.end()
+	if n.told {
+		n.end()
+		return share.Batch{}, nil
+	}
+	n.told = true
 	return share.Batch{Messages: [][]byte{[]byte("nonsense")}}, nil
 }
