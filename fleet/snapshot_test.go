@@ -6,6 +6,7 @@ package fleet
 import (
 	"bytes"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"hash/crc32"
 	"reflect"
@@ -303,7 +304,7 @@ func TestSnapshotDamaged(t *testing.T) {
 	}
 	version := bytes.Clone(data)
 	version[len(snapshotMark)-1]++
-	if err := new(Snapshot).UnmarshalBinary(version); err != errNoSnapshot { //nolint:errorlint // it is not wrapped
+	if err := new(Snapshot).UnmarshalBinary(version); !errors.Is(err, errNoSnapshot) {
 		t.Errorf("another version gives %v", err)
 	}
 }
