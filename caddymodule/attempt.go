@@ -7,6 +7,7 @@ import (
 	"context"
 	"io"
 	"net/http"
+	"net/http/httptrace"
 	"slices"
 	"sync/atomic"
 	"time"
@@ -77,11 +78,19 @@ type attempt struct {
 	// lastStatus is the status of an earlier dispatch
 	lastStatus int
 
-	// session is the short form of the session's hash
-	session string
+	// note is what the placeholders and the access log say
+	note placementNote
 
 	// firstOutput is when the first output was seen, zero before
 	started, firstOutput time.Time
+
+	// first is the memory for what most requests need one of
+	first struct {
+		placed placed
+		wire   wire
+		trace  httptrace.ClientTrace
+		tried  [1]string
+	}
 }
 
 // attemptOf returns the attempt of r, and makes it if this is the first that is
@@ -91,7 +100,11 @@ func attemptOf(r *http.Request) *attempt {
 		return a
 	}
 	a := &attempt{started: time.Now()}
+	a.tried = a.first.tried[:0]
 	caddyhttp.SetVar(r.Context(), attemptVar, a)
+	if repl, ok := r.Context().Value(caddy.ReplacerCtxKey).(*caddy.Replacer); ok {
+		repl.Map(a.note.placeholder)
+	}
 	return a
 }
 
@@ -100,6 +113,16 @@ type placed struct {
 	fleet.Placement
 	lease *lease
 	ended atomic.Bool
+}
+
+// newPlaced returns what a placement in the fleet of l is to be made in.
+func (a *attempt) newPlaced(l *lease) *placed {
+	res := &a.first.placed
+	if res.lease != nil {
+		res = new(placed)
+	}
+	res.lease = l
+	return res
 }
 
 // end ends the placement once and gives the reference back.
@@ -206,7 +229,10 @@ func (a *attempt) restoreStatus(ctx context.Context) {
 // nobody sees the response, and res ends with the request's context.
 func (a *attempt) dispatch(p *LoadAwareSelection, res *placed, ctx context.Context) {
 	if a.policy != p {
-		a.policy, a.tried, a.harmed = p, nil, 0
+		if a.policy != nil {
+			a.tried, a.harmed = nil, 0
+		}
+		a.policy = p
 	}
 	a.current, a.refusal = res, nil
 	a.count++

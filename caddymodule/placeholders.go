@@ -10,7 +10,6 @@ import (
 	"go.uber.org/zap"
 	"go.uber.org/zap/zapcore"
 
-	"github.com/caddyserver/caddy/v2"
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
 
 	"github.com/caddy-llm/loadaware/fleet"
@@ -34,39 +33,99 @@ const (
 	placeholderFirstOutput    = "http.llm_loadaware.first_output_ms"
 )
 
-// report sets the placeholders of the current placement.
-func (a *attempt) report(ctx context.Context, key sessions.Key) {
-	a.session = shortSession(key)
-	repl, ok := ctx.Value(caddy.ReplacerCtxKey).(*caddy.Replacer)
-	if !ok {
-		return
+// placementNote is what a request's placement is told with, in the placeholders and in the
+// access log. It is kept with the attempt, and nothing is formatted or stored per
+// placeholder for a request that nobody asks of.
+type placementNote struct {
+	reason, upstream, model                string
+	session                                sessions.Key
+	promptTokens, uncachedTokens, attempts int
+	shadow                                 fleet.Choice
+	queued, firstOutput                    float64 // in milliseconds
+
+	// has says which of them there are
+	has tellings
+}
+
+// tellings are groups of what can be told.
+type tellings uint8
+
+const (
+	tellsPlacement tellings = 1 << iota
+	tellsQueue
+	tellsShadow
+	tellsFirstOutput
+)
+
+// placeholder implements caddy.ReplacerFunc.
+func (t *placementNote) placeholder(key string) (any, bool) {
+	value, group := t.value(key)
+	if t.has&group == 0 {
+		return nil, false
 	}
-	res := a.current
-	reason := ""
+	return value, true
+}
+
+// value is that of a placeholder, of group 0 where there is no such.
+func (t *placementNote) value(key string) (any, tellings) {
+	switch key {
+	case placeholderReason:
+		return t.reason, tellsPlacement
+	case placeholderUpstream:
+		return t.upstream, tellsPlacement
+	case placeholderModel:
+		return t.model, tellsPlacement
+	case placeholderPromptTokens:
+		return t.promptTokens, tellsPlacement
+	case placeholderUncachedTokens:
+		return t.uncachedTokens, tellsPlacement
+	case placeholderSession:
+		return shortSession(t.session), tellsPlacement
+	case placeholderAttempts:
+		return t.attempts, tellsPlacement
+	case placeholderQueue:
+		return t.queued, tellsQueue
+	case placeholderShadowUpstream:
+		return t.shadow.Upstream, tellsShadow
+	case placeholderShadowReason:
+		return reasonOf(t.shadow), tellsShadow
+	case placeholderShadowUncached:
+		return t.shadow.UncachedTokens, tellsShadow
+	case placeholderFirstOutput:
+		return t.firstOutput, tellsFirstOutput
+	}
+	return nil, 0
+}
+
+// report tells of the current placement.
+func (a *attempt) report(key sessions.Key) {
+	t, res := &a.note, a.current
+	t.reason = ""
 	if a.prefills {
-		reason = res.Reason().String()
+		t.reason = res.Reason().String()
 	}
-	repl.Set(placeholderReason, reason)
-	repl.Set(placeholderUpstream, res.Upstream())
-	repl.Set(placeholderModel, a.prompt.Model)
-	repl.Set(placeholderPromptTokens, res.PromptTokens())
-	repl.Set(placeholderUncachedTokens, res.UncachedTokens())
-	repl.Set(placeholderSession, a.session)
-	repl.Set(placeholderAttempts, a.count)
-	if a.policy.Queue != nil {
-		a.reportQueue(repl)
-	}
+	t.upstream = res.Upstream()
+	t.model = a.prompt.Model
+	t.promptTokens = res.PromptTokens()
+	t.uncachedTokens = res.UncachedTokens()
+	t.session = key
+	t.attempts = a.count
+	t.has |= tellsPlacement
+	t.shadow = fleet.Choice{}
 	if a.policy.shadow != nil {
-		shadow := res.Shadow()
-		repl.Set(placeholderShadowUpstream, shadow.Upstream)
-		repl.Set(placeholderShadowReason, reasonOf(shadow))
-		repl.Set(placeholderShadowUncached, shadow.UncachedTokens)
+		t.shadow = res.Shadow()
+		t.has |= tellsShadow
+	}
+	t.queued = a.queued.Seconds() * 1e3
+	if a.policy.Queue != nil {
+		t.has |= tellsQueue
 	}
 }
 
-// reportQueue sets the placeholder for how long the request has waited.
-func (a *attempt) reportQueue(repl *caddy.Replacer) {
-	repl.Set(placeholderQueue, a.queued.Seconds()*1e3)
+// reportQueue tells for how long a request has waited that was turned away.
+func (a *attempt) reportQueue() {
+	a.note.queued = a.queued.Seconds() * 1e3
+	a.note.has |= tellsQueue
 }
 
 // shortSession is enough of a session's hash to tell sessions apart in a log.
@@ -77,73 +136,49 @@ func shortSession(key sessions.Key) string {
 	return fmt.Sprintf("%08x", uint64(key)>>32)
 }
 
-// annotate sets what is known at the end of a request: a placeholder for the
-// time to first output, and one field for the access log, which also the log
-// of an aborted stream has.
+// annotate tells what is known at the end of a request: the time to first output,
+// and one field for the access log, which also the log of an aborted stream has.
 func (a *attempt) annotate(ctx context.Context) {
 	if a.current == nil {
 		return
 	}
-	fields := logFields{
-		reason:         "",
-		upstream:       a.current.Upstream(),
-		model:          a.prompt.Model,
-		promptTokens:   a.current.PromptTokens(),
-		uncachedTokens: a.current.UncachedTokens(),
-		session:        a.session,
-		attempts:       a.count,
-		queued:         a.queued.Seconds() * 1e3,
-		shadow:         a.current.Shadow(),
-		firstOutput:    -1,
-	}
-	if a.prefills {
-		fields.reason = a.current.Reason().String()
-	}
 	if !a.firstOutput.IsZero() {
-		fields.firstOutput = a.firstOutput.Sub(a.started).Seconds() * 1e3
-		if repl, ok := ctx.Value(caddy.ReplacerCtxKey).(*caddy.Replacer); ok {
-			repl.Set(placeholderFirstOutput, fields.firstOutput)
-		}
+		a.note.firstOutput = a.firstOutput.Sub(a.started).Seconds() * 1e3
+		a.note.has |= tellsFirstOutput
+	}
+	if server, ok := ctx.Value(caddyhttp.ServerCtxKey).(*caddyhttp.Server); ok && server.Logs == nil {
+		return // there is no access log
 	}
 	if extra, ok := ctx.Value(caddyhttp.ExtraLogFieldsCtxKey).(*caddyhttp.ExtraLogFields); ok {
-		extra.Set(zap.Object("llm_loadaware", fields))
+		extra.Set(zap.Object("llm_loadaware", &a.note))
 	}
-}
-
-// logFields is the access log's record of a placement, with the names of the
-// placeholders.
-type logFields struct {
-	reason, upstream, model, session       string
-	promptTokens, uncachedTokens, attempts int
-	shadow                                 fleet.Choice
-	queued, firstOutput                    float64
 }
 
 // MarshalLogObject implements zapcore.ObjectMarshaler.
-func (f logFields) MarshalLogObject(enc zapcore.ObjectEncoder) error {
-	enc.AddString("upstream", f.upstream)
-	if f.reason != "" {
-		enc.AddString("reason", f.reason)
-		enc.AddInt("prompt_tokens", f.promptTokens)
-		enc.AddInt("uncached_tokens", f.uncachedTokens)
+func (t *placementNote) MarshalLogObject(enc zapcore.ObjectEncoder) error {
+	enc.AddString("upstream", t.upstream)
+	if t.reason != "" {
+		enc.AddString("reason", t.reason)
+		enc.AddInt("prompt_tokens", t.promptTokens)
+		enc.AddInt("uncached_tokens", t.uncachedTokens)
 	}
-	if f.model != "" {
-		enc.AddString("model", f.model)
+	if t.model != "" {
+		enc.AddString("model", t.model)
 	}
-	if f.session != "" {
-		enc.AddString("session", f.session)
+	if t.session != 0 {
+		enc.AddString("session", shortSession(t.session))
 	}
-	if f.shadow.Upstream != "" {
-		enc.AddString("shadow_upstream", f.shadow.Upstream)
-		enc.AddString("shadow_reason", reasonOf(f.shadow))
-		enc.AddInt("shadow_uncached_tokens", f.shadow.UncachedTokens)
+	if t.shadow.Upstream != "" {
+		enc.AddString("shadow_upstream", t.shadow.Upstream)
+		enc.AddString("shadow_reason", reasonOf(t.shadow))
+		enc.AddInt("shadow_uncached_tokens", t.shadow.UncachedTokens)
 	}
-	enc.AddInt("attempts", f.attempts)
-	if f.queued > 0 {
-		enc.AddFloat64("queue_ms", f.queued)
+	enc.AddInt("attempts", t.attempts)
+	if t.queued > 0 {
+		enc.AddFloat64("queue_ms", t.queued)
 	}
-	if f.firstOutput >= 0 {
-		enc.AddFloat64("first_output_ms", f.firstOutput)
+	if t.has&tellsFirstOutput != 0 {
+		enc.AddFloat64("first_output_ms", t.firstOutput)
 	}
 	return nil
 }

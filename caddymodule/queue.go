@@ -12,7 +12,6 @@ import (
 	"go.uber.org/zap"
 	"go.uber.org/zap/zapcore"
 
-	"github.com/caddyserver/caddy/v2"
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp/reverseproxy"
 
@@ -59,9 +58,7 @@ func (p *LoadAwareSelection) wait(
 		return at
 	}
 	a.refusal = &refusal{policy: p, cause: ticket.Refusal, retryAfter: ticket.RetryAfter}
-	if repl, ok := r.Context().Value(caddy.ReplacerCtxKey).(*caddy.Replacer); ok {
-		a.reportQueue(repl)
-	}
+	a.reportQueue()
 	if c := p.logger.Check(zapcore.DebugLevel, "refused request"); c != nil {
 		c.Write(
 			zap.Stringer("cause", ticket.Refusal),

@@ -46,11 +46,12 @@ func (p *LoadAwareSelection) Select(upstreams reverseproxy.UpstreamPool, r *http
 	}
 
 	request := p.request(a, r.Header)
-	res := &placed{lease: &p.lease}
+	res := a.newPlaced(&p.lease)
 	state := p.lease.acquire()
 	at := state.Place(&res.Placement, &request, p.resolve(state, upstreams), *usable, &p.options, time.Now())
 	if at == fleet.NoRoom {
-		at = p.wait(a, r, state, res, &request, upstreams)
+		waiting := request // which outlives the stack, as others see it
+		at = p.wait(a, r, state, res, &waiting, upstreams)
 	}
 	if at < 0 {
 		p.lease.release()
@@ -107,7 +108,7 @@ func (p *LoadAwareSelection) request(a *attempt, header http.Header) fleet.Reque
 func (p *LoadAwareSelection) dispatch(a *attempt, res *placed, r *http.Request, session sessions.Key) {
 	a.dispatch(p, res, r.Context())
 	a.renewBody(r)
-	a.report(r.Context(), session)
+	a.report(session)
 }
 
 // takeUsable returns a scratch list of positions.
@@ -187,7 +188,7 @@ func (a *attempt) renewBody(r *http.Request) {
 	if a.body == nil || r.Body == nil {
 		return
 	}
-	a.wire.Store(a.wire.Load().next())
+	a.wire.Store(a.nextWire())
 	if !a.whole || a.policy.shadow != nil {
 		a.spent = a.count > 1 && a.body.begun.Load()
 		return

@@ -107,7 +107,7 @@ func (p *LoadAwareSelection) follow(
 	defer p.usable.Put(usable)
 	*usable = available((*usable)[:0], upstreams)
 	request := p.request(a, r.Header)
-	res := &placed{lease: &p.lease}
+	res := a.newPlaced(&p.lease)
 	state := p.lease.acquire()
 	state.PlaceAt(&res.Placement, at, &request, p.resolve(state, upstreams), *usable, &p.options, time.Now())
 	p.dispatch(a, res, r, request.Session)

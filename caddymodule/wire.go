@@ -23,9 +23,13 @@ type wire struct {
 	stale bool
 }
 
-// next is the wire of the next dispatch of the request.
-func (w *wire) next() *wire {
-	return &wire{stale: w != nil && (w.stale || w.kept.Load() && w.cut.Load())}
+// nextWire returns the wire of the next dispatch of the request.
+func (a *attempt) nextWire() *wire {
+	w := a.wire.Load()
+	if w == nil {
+		return &a.first.wire
+	}
+	return &wire{stale: w.stale || w.kept.Load() && w.cut.Load()}
 }
 
 // metDead reports that the request has met a dead connection before the one that a
@@ -53,27 +57,33 @@ func (w *wire) wasClosed() bool {
 // upstream too. A request that has met a dead one goes on with a new one, so that
 // it neither runs out of retries nor looks as if it were what breaks upstreams.
 func (a *attempt) traced(r *http.Request) *http.Request {
-	return r.WithContext(httptrace.WithClientTrace(r.Context(), &httptrace.ClientTrace{
-		GetConn: func(string) {
-			if p := a.policy; a.wire.Load().metDead() && p.proxy != nil && p.shadow == nil {
-				closeIdle(p.proxy.Transport)
-			}
-		},
-		GotConn: func(info httptrace.GotConnInfo) {
-			if w := a.wire.Load(); w != nil {
-				w.kept.Store(info.Reused)
-				w.cut.Store(false)
-			}
-		},
-		WroteRequest: func(info httptrace.WroteRequestInfo) {
-			w := a.wire.Load()
-			switch {
-			case w == nil:
-			case info.Err != nil:
-				w.cut.Store(true)
-			default:
-				w.sent.Store(true)
-			}
-		},
-	}))
+	a.first.trace = httptrace.ClientTrace{GetConn: a.getConn, GotConn: a.gotConn, WroteRequest: a.wroteRequest}
+	return r.WithContext(httptrace.WithClientTrace(r.Context(), &a.first.trace))
+}
+
+// getConn is called when a transport is about to look for a connection.
+func (a *attempt) getConn(string) {
+	if p := a.policy; a.wire.Load().metDead() && p.proxy != nil && p.shadow == nil {
+		closeIdle(p.proxy.Transport)
+	}
+}
+
+// gotConn is called when it has one.
+func (a *attempt) gotConn(info httptrace.GotConnInfo) {
+	if w := a.wire.Load(); w != nil {
+		w.kept.Store(info.Reused)
+		w.cut.Store(false)
+	}
+}
+
+// wroteRequest is called when the request was written to it, or was not.
+func (a *attempt) wroteRequest(info httptrace.WroteRequestInfo) {
+	w := a.wire.Load()
+	switch {
+	case w == nil:
+	case info.Err != nil:
+		w.cut.Store(true)
+	default:
+		w.sent.Store(true)
+	}
 }

@@ -6,7 +6,6 @@ package caddymodule
 import (
 	"context"
 	"io"
-	"mime"
 	"net/http"
 	"strings"
 	"sync/atomic"
@@ -23,7 +22,7 @@ import (
 // WriteHeader with an informational status and FlushError may be called from
 // other goroutines, and touch nothing of it but the stream.
 type responseWriter struct {
-	*caddyhttp.ResponseWriterWrapper
+	caddyhttp.ResponseWriterWrapper
 	attempt *attempt
 	ctx     context.Context
 
@@ -55,7 +54,7 @@ type responseWriter struct {
 
 func newResponseWriter(w http.ResponseWriter, a *attempt, ctx context.Context) *responseWriter {
 	return &responseWriter{
-		ResponseWriterWrapper: &caddyhttp.ResponseWriterWrapper{ResponseWriter: w},
+		ResponseWriterWrapper: caddyhttp.ResponseWriterWrapper{ResponseWriter: w},
 		attempt:               a,
 		ctx:                   ctx,
 	}
@@ -94,8 +93,8 @@ func (w *responseWriter) begin(status int) {
 	w.watching = true
 	header := w.Header()
 	if encoding := header.Get("Content-Encoding"); encoding == "" || strings.EqualFold(encoding, "identity") {
-		mediaType, _, err := mime.ParseMediaType(header.Get("Content-Type"))
-		w.events = err == nil && mediaType == "text/event-stream"
+		mediaType, _, _ := strings.Cut(header.Get("Content-Type"), ";")
+		w.events = strings.EqualFold(strings.TrimSpace(mediaType), "text/event-stream")
 		w.tailing = w.attempt.tellsUsage(status)
 		w.keepsResponse(status)
 	}
