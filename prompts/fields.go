@@ -19,16 +19,14 @@ type fields struct {
 	previous                               raw
 }
 
-// fieldsOf sorts the members of a body. It is false if the body is no JSON
-// object, or, unless cut, no whole one.
-func fieldsOf(body []byte, cut bool) (*fields, bool) {
-	f := new(fields)
-	ok := wellFormed(body, cut, func(name, value raw) {
+// read sorts the members of a body into f, which is empty. It is false if the body
+// is no JSON object, or, unless cut, no whole one.
+func (f *fields) read(body []byte, cut bool) bool {
+	return wellFormed(body, cut, func(name, value raw) {
 		if p := f.named(string(name.short())); p != nil {
 			*p = value
 		}
 	})
-	return f, ok
 }
 
 // named is the field of a JSON name, and nil for a name that does not matter.

@@ -50,13 +50,13 @@ func (e Endpoint) Read(body []byte, complete bool, contentType string, l Limits)
 // readJSON reads a JSON body. It is false for what is none, and for a complete
 // body that ends too early.
 func readJSON(body []byte, complete bool, s shape, l Limits) (Prompt, bool) {
-	f, ok := fieldsOf(body, !complete)
-	if !ok {
+	var f fields
+	if !f.read(body, !complete) {
 		return Prompt{}, false
 	}
 	r := reader{limits: l}
 	r.begin(f.model.short(), f.salt.short(), len(body), l)
-	r.prompt(f, s)
+	r.prompt(&f, s)
 	p := r.estimate()
 	p.Model = f.model.text()
 	p.Streams = isTrue(f.stream) || isTrue(f.stream.inner())
