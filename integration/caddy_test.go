@@ -27,15 +27,17 @@ import (
 // adminClient talks to admin endpoints.
 var adminClient = &http.Client{Transport: adminTransport{}}
 
-// adminTransport sends once more what a reset connection has kept from an answer.
+// adminTransport sends once more what a closed connection has kept from an answer.
 // An admin endpoint that Caddy has just replaced may take one more connection from
-// the listener that both share, and reset it before or after it was written to.
+// the listener that both share, and end it before or after it was written to: with
+// a reset, or like any other. What is sent may come twice, a config that is already
+// there changes nothing.
 type adminTransport struct{}
 
 func (adminTransport) RoundTrip(r *http.Request) (res *http.Response, err error) {
 	for range 100 {
 		res, err = http.DefaultTransport.RoundTrip(r)
-		if !errors.Is(err, syscall.ECONNRESET) {
+		if !errors.Is(err, syscall.ECONNRESET) && !errors.Is(err, io.EOF) {
 			break
 		}
 		if r.GetBody != nil {
