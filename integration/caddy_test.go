@@ -27,11 +27,11 @@ import (
 // adminClient talks to admin endpoints.
 var adminClient = &http.Client{Transport: adminTransport{}}
 
-// adminTransport sends once more what a closed connection has kept from an answer.
-// An admin endpoint that Caddy has just replaced may take one more connection from
-// the listener that both share, and end it before or after it was written to: with
-// a reset, or like any other. What is sent may come twice, a config that is already
-// there changes nothing.
+// adminTransport sends once more what a closed connection has kept from an answer,
+// unless it has a body that cannot be sent again. An admin endpoint that Caddy has
+// just replaced may take one more connection from the listener that both share, and
+// end it before or after it was written to: with a reset, or like any other. What is
+// sent may come twice, a config that is already there changes nothing.
 type adminTransport struct{}
 
 func (adminTransport) RoundTrip(r *http.Request) (res *http.Response, err error) {
@@ -40,10 +40,14 @@ func (adminTransport) RoundTrip(r *http.Request) (res *http.Response, err error)
 		if !errors.Is(err, syscall.ECONNRESET) && !errors.Is(err, io.EOF) {
 			break
 		}
-		if r.GetBody != nil {
-			if r.Body, err = r.GetBody(); err != nil {
-				break
-			}
+		if r.Body == nil || r.Body == http.NoBody {
+			continue
+		}
+		if r.GetBody == nil {
+			break
+		}
+		if r.Body, err = r.GetBody(); err != nil {
+			return nil, err
 		}
 	}
 	return res, err
