@@ -138,13 +138,14 @@ func TestDockerfiles(t *testing.T) {
 // pure are the packages that decide. They know nothing of what carries the
 // requests, so that the laboratory can drive them in virtual time.
 var pure = map[string][]string{
-	"picker":   nil,
-	"sessions": nil,
-	"prefixes": nil,
-	"prompts":  nil,
-	"engines":  nil,
-	"fleet":    {"picker", "sessions", "prefixes", "engines"},
-	"share":    {"fleet", "picker", "sessions", "prefixes", "engines"},
+	"picker":          nil,
+	"sessions":        nil,
+	"prefixes":        nil,
+	"prompts":         nil,
+	"engines":         nil,
+	"internal/packed": nil,
+	"fleet":           {"picker", "sessions", "prefixes", "engines", "internal/packed"},
+	"share":           {"fleet", "picker", "sessions", "prefixes", "engines", "internal/packed"},
 }
 
 // The driver of Redis is known in one place.

@@ -6,9 +6,11 @@ package fleet
 import (
 	"bytes"
 	"encoding/binary"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"hash/crc32"
+	"math"
 	"reflect"
 	"slices"
 	"strings"
@@ -16,6 +18,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/caddy-llm/loadaware/prefixes"
 	"github.com/caddy-llm/loadaware/sessions"
 )
 
@@ -285,6 +288,30 @@ func TestSnapshotRoundTrip(t *testing.T) {
 	}
 }
 
+// A snapshot is read by later versions, and by the one that it is rolled back to.
+func TestSnapshotStays(t *testing.T) {
+	s := Snapshot{
+		Sessions: []sessions.Stored{
+			{Key: 1 << 60, Head: 9, Last: math.MaxUint64, Home: "b:2", Size: 70_000, Blocks: 270, Indexed: true, LastUse: time.Unix(1_800_000_000, 5)},
+			{Key: 5, Home: "c:3", Size: -1, LastUse: time.Unix(-1, 0)},
+		},
+		Indexes: []StoredIndex{
+			{Upstream: "a:1", Capacity: 37_500, Blocks: []prefixes.Block{{Hash: 1, Used: 3e9}, {Hash: 2, Used: 2e9}, {Hash: 3, Used: 303e9}}},
+			{Upstream: "b:2"},
+		},
+		Responses: []StoredResponse{{Key: 4, Upstream: "d:4"}},
+	}
+	const want = "" +
+		"6c6c6d6c6f6164010403623a3203633a3303613a3103643a3402000000000000" +
+		"00100900000000000000ffffffffffffffff00f0a2048e020180a4a7da060500" +
+		"0000000000000000000000000000000000000000000001000000000202fca402" +
+		"030100000000000000030200000000000000000300000000000000ac02000000" +
+		"01040000000000000003e2088c2f"
+	if data, err := s.MarshalBinary(); err != nil || hex.EncodeToString(data) != want {
+		t.Errorf("a snapshot is\n%x, %v, want\n%s", data, err, want)
+	}
+}
+
 // What is cut off, changed or from elsewhere gives an error and nothing else.
 func TestSnapshotDamaged(t *testing.T) {
 	data := sampleBytes()
@@ -316,7 +343,7 @@ func FuzzSnapshot(f *testing.F) {
 	f.Add([]byte{1, 1, 'a', 0xff, 0xff, 0xff, 0x7f})
 	f.Fuzz(func(t *testing.T, body []byte) {
 		whole := append([]byte(snapshotMark), body...)
-		whole = binary.LittleEndian.AppendUint32(whole, crc32.Checksum(whole, checksum))
+		whole = binary.LittleEndian.AppendUint32(whole, crc32.Checksum(whole, crc32.MakeTable(crc32.Castagnoli)))
 		var s Snapshot
 		if s.UnmarshalBinary(whole) == nil {
 			New(func() uint64 { return 0 }).Restore(&s, DefaultOptions().Sessions, start)

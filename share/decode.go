@@ -4,12 +4,11 @@
 package share
 
 import (
-	"encoding/binary"
 	"errors"
-	"hash/crc32"
 	"math"
 
 	"github.com/caddy-llm/loadaware/fleet"
+	"github.com/caddy-llm/loadaware/internal/packed"
 	"github.com/caddy-llm/loadaware/picker"
 	"github.com/caddy-llm/loadaware/sessions"
 )
@@ -21,13 +20,14 @@ const longest = 4 << 20
 // What is wrong with bytes that should be a message.
 var (
 	errNoMessage = errors.New("it is no message of this version")
-	errDamaged   = errors.New("it is damaged")
 	errTooLong   = errors.New("it is longer than 4 MiB")
 )
 
 // What no router tells, and would be of harm: names take memory, and a number that
-// no other one is greater than stays for ever.
+// no other one is greater than stays for ever. A number that a counter never comes
+// to is damage.
 const (
+	mostNumber    = math.MaxInt64 / 2
 	mostUpstreams = 1 << 12
 	longestName   = 300
 	lastSerial    = 1 << 53
@@ -45,136 +45,78 @@ const (
 // Decode sets n to the news of a message, and returns the router that told them.
 // n may be used again. The memory that is taken is in proportion to the message.
 func Decode(message []byte, n *fleet.News) (router uint64, err error) {
-	end := len(message) - crc32.Size
 	switch {
 	case len(message) > longest:
 		return 0, errTooLong
-	case end < len(mark) || string(message[:len(mark)]) != mark:
+	case !packed.Marked(message, mark):
 		return 0, errNoMessage
-	case crc32.Checksum(message[:end], checksum) != binary.LittleEndian.Uint32(message[end:]):
-		return 0, errDamaged
 	}
-	r := reader{b: message[len(mark):end]}
-	router = r.hash()
+	opened, err := packed.Open(message, mark, mostNumber)
+	if err != nil {
+		return 0, err
+	}
+	r := reader{opened}
+	router = r.Hash()
 	*n = fleet.News{
-		Serial: r.atMost(lastSerial), Loads: n.Loads[:0], Homes: n.Homes[:0], Blocks: n.Blocks[:0], Responses: n.Responses[:0],
+		Serial: r.AtMost(lastSerial), Loads: n.Loads[:0], Homes: n.Homes[:0], Blocks: n.Blocks[:0], Responses: n.Responses[:0],
 	}
-	for range r.count(1, mostUpstreams) {
-		r.names = append(r.names, string(r.take(r.atMost(longestName))))
-	}
-	for range r.count(leastLoad, mostUpstreams) {
+	r.Names(mostUpstreams, longestName)
+	for range r.Count(leastLoad, mostUpstreams) {
 		n.Loads = append(n.Loads, r.load())
 	}
-	for range r.count(leastHome, fleet.HomesAtOnce) {
+	for range r.Count(leastHome, fleet.HomesAtOnce) {
 		n.Homes = append(n.Homes, r.home())
 	}
-	prompts := r.count(leastPrompt, fleet.PromptsAtOnce)
-	hashes := make([]uint64, 0, min(len(r.b)/8, fleet.HashesAtOnce))
+	prompts := r.Count(leastPrompt, fleet.PromptsAtOnce)
+	hashes := make([]uint64, 0, min(r.Left()/8, fleet.HashesAtOnce))
 	for range prompts {
 		var b fleet.Blocks
 		b, hashes = r.prompt(hashes)
 		n.Blocks = append(n.Blocks, b)
 	}
-	for range r.count(leastResponse, fleet.ResponsesAtOnce) {
-		n.Responses = append(n.Responses, fleet.StoredResponse{Key: fleet.ResponseKey(r.hash()), Upstream: r.name(r.number())})
+	for range r.Count(leastResponse, fleet.ResponsesAtOnce) {
+		n.Responses = append(n.Responses, fleet.StoredResponse{Key: fleet.ResponseKey(r.Hash()), Upstream: r.Name(r.Number())})
 	}
-	if r.failed || len(r.b) > 0 {
+	if err := r.End(); err != nil {
 		*n = fleet.News{}
-		return 0, errDamaged
+		return 0, err
 	}
 	return router, nil
 }
 
-// reader takes the parts of a message off b. After the first that is not there it
-// gives zeros.
-type reader struct {
-	b      []byte
-	names  []string
-	failed bool
-}
-
-func (r *reader) fail() { r.b, r.failed = nil, true }
-
-func (r *reader) take(n uint64) (taken []byte) {
-	if n > uint64(len(r.b)) {
-		r.fail()
-		return nil
-	}
-	taken, r.b = r.b[:n], r.b[n:]
-	return taken
-}
-
-// number reads a varint. One that a counter never comes to is damage.
-func (r *reader) number() uint64 { return r.atMost(math.MaxInt64 / 2) }
-
-// atMost reads a number that is no greater than most.
-func (r *reader) atMost(most uint64) uint64 {
-	n, size := binary.Uvarint(r.b)
-	if size <= 0 || n > most {
-		r.fail()
-		return 0
-	}
-	r.b = r.b[size:]
-	return n
-}
-
-func (r *reader) integer() int { return int(min(r.number(), math.MaxInt32)) }
-
-// count reads how many items follow, each of which takes so many bytes or more.
-func (r *reader) count(least int, most uint64) uint64 {
-	n := r.atMost(most)
-	if n > uint64(len(r.b)/least) {
-		r.fail()
-		return 0
-	}
-	return n
-}
-
-func (r *reader) hash() uint64 {
-	if b := r.take(8); b != nil {
-		return binary.LittleEndian.Uint64(b)
-	}
-	return 0
-}
-
-func (r *reader) name(at uint64) string {
-	if at < uint64(len(r.names)) {
-		return r.names[at]
-	}
-	r.fail()
-	return ""
-}
+// reader takes the parts of a message.
+type reader struct{ packed.Reader }
 
 func (r *reader) load() fleet.Load {
 	return fleet.Load{
-		Upstream: r.name(r.number()),
+		Upstream: r.Name(r.Number()),
 		Load: picker.Load{
-			Requests: r.integer(), Prompts: r.integer(), Waiting: r.integer(), Prefill: r.integer(),
+			Requests: r.Int(), Prompts: r.Int(), Waiting: r.Int(), Prefill: r.Int(),
 		},
-		Assigned: r.atMost(lastSerial),
+		Assigned: r.AtMost(lastSerial),
 	}
 }
 
 func (r *reader) home() fleet.Home {
-	h := fleet.Home{Session: sessions.Key(r.hash())}
-	home := r.number()
+	h := fleet.Home{Session: sessions.Key(r.Hash())}
+	home := r.Number()
 	h.Settled = home&1 != 0
 	if home /= 2; home > 0 {
-		h.Upstream = r.name(home - 1)
+		h.Upstream = r.Name(home - 1)
 	}
-	h.Version = sessions.Version{Number: r.atMost(lastVersion), Since: int64(r.hash())}
-	h.Size = r.integer()
-	h.Line = sessions.Line{Head: r.hash(), Last: r.hash(), Blocks: r.integer()}
+	h.Version = sessions.Version{Number: r.AtMost(lastVersion), Since: int64(r.Hash())}
+	h.Size = r.Int()
+	h.Line = sessions.Line{Head: r.Hash(), Last: r.Hash(), Blocks: r.Int()}
 	return h
 }
 
 // prompt reads a prompt, whose blocks it appends to hashes.
 func (r *reader) prompt(hashes []uint64) (b fleet.Blocks, all []uint64) {
-	place := r.number()
-	b = fleet.Blocks{Upstream: r.name(place / 2), Gone: place&1 != 0, After: r.hash()}
+	place := r.Number()
+	b = fleet.Blocks{Upstream: r.Name(place / 2), Gone: place&1 != 0, After: r.Hash()}
 	first := len(hashes)
-	for range r.count(8, uint64(fleet.HashesAtOnce-first)) {
-		hashes = append(hashes, r.hash())
+	for range r.Count(8, uint64(fleet.HashesAtOnce-first)) {
+		hashes = append(hashes, r.Hash())
 	}
 	b.Hashes = hashes[first:len(hashes):len(hashes)]
 	return b, hashes

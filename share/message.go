@@ -4,10 +4,8 @@
 package share
 
 import (
-	"encoding/binary"
-	"hash/crc32"
-
 	"github.com/caddy-llm/loadaware/fleet"
+	"github.com/caddy-llm/loadaware/internal/packed"
 )
 
 // mark begins every message. Its last byte is the version of the form:
@@ -26,112 +24,83 @@ import (
 // none, doubled with 1 for one that is settled.
 const mark = "llmnews\x01"
 
-var checksum = crc32.MakeTable(crc32.Castagnoli)
-
 // Encode appends the news of a router to b as one message.
 func Encode(b []byte, router uint64, n *fleet.News) []byte {
-	first := len(b)
-	w := writer{b: append(b, mark...), places: map[string]uint64{}}
-	w.hash(router)
-	w.number(n.Serial)
+	w := writer{packed.NewWriter(b, mark)}
+	w.Hash(router)
+	w.Number(n.Serial)
 	w.upstreams(n)
-	w.number(uint64(len(n.Loads)))
+	w.Count(len(n.Loads))
 	for i := range n.Loads {
 		w.load(&n.Loads[i])
 	}
-	w.number(uint64(len(n.Homes)))
+	w.Count(len(n.Homes))
 	for i := range n.Homes {
 		w.home(&n.Homes[i])
 	}
-	w.number(uint64(len(n.Blocks)))
+	w.Count(len(n.Blocks))
 	for i := range n.Blocks {
 		w.prompt(&n.Blocks[i])
 	}
-	w.number(uint64(len(n.Responses)))
+	w.Count(len(n.Responses))
 	for _, r := range n.Responses {
-		w.hash(uint64(r.Key))
-		w.number(w.places[r.Upstream])
+		w.Hash(uint64(r.Key))
+		w.Number(w.Place(r.Upstream))
 	}
-	return binary.LittleEndian.AppendUint32(w.b, crc32.Checksum(w.b[first:], checksum))
+	return w.End()
 }
 
 // writer appends the parts of a message.
-type writer struct {
-	b      []byte
-	names  []string
-	places map[string]uint64
-}
+type writer struct{ packed.Writer }
 
 // upstreams writes the list of all upstreams that the news name.
 func (w *writer) upstreams(n *fleet.News) {
 	for i := range n.Loads {
-		w.place(n.Loads[i].Upstream)
+		w.Name(n.Loads[i].Upstream)
 	}
 	for i := range n.Homes {
 		if home := n.Homes[i].Upstream; home != "" {
-			w.place(home)
+			w.Name(home)
 		}
 	}
 	for i := range n.Blocks {
-		w.place(n.Blocks[i].Upstream)
+		w.Name(n.Blocks[i].Upstream)
 	}
 	for i := range n.Responses {
-		w.place(n.Responses[i].Upstream)
+		w.Name(n.Responses[i].Upstream)
 	}
-	w.number(uint64(len(w.names)))
-	for _, name := range w.names {
-		w.number(uint64(len(name)))
-		w.b = append(w.b, name...)
-	}
-}
-
-func (w *writer) place(name string) {
-	if _, ok := w.places[name]; !ok {
-		w.places[name] = uint64(len(w.names))
-		w.names = append(w.names, name)
-	}
+	w.Names()
 }
 
 func (w *writer) load(l *fleet.Load) {
-	w.number(w.places[l.Upstream])
-	w.integer(l.Requests)
-	w.integer(l.Prompts)
-	w.integer(l.Waiting)
-	w.integer(l.Prefill)
-	w.number(l.Assigned)
+	w.Number(w.Place(l.Upstream))
+	w.Count(l.Requests)
+	w.Count(l.Prompts)
+	w.Count(l.Waiting)
+	w.Count(l.Prefill)
+	w.Number(l.Assigned)
 }
 
 func (w *writer) home(h *fleet.Home) {
 	home := uint64(0)
 	if h.Upstream != "" {
-		home = 2 * (w.places[h.Upstream] + 1)
+		home = 2 * (w.Place(h.Upstream) + 1)
 	}
-	w.hash(uint64(h.Session))
-	w.number(home + bit(h.Settled))
-	w.number(h.Version.Number)
-	w.hash(uint64(h.Version.Since))
-	w.integer(h.Size)
-	w.hash(h.Line.Head)
-	w.hash(h.Line.Last)
-	w.integer(h.Line.Blocks)
+	w.Hash(uint64(h.Session))
+	w.Number(home + packed.Bit(h.Settled))
+	w.Number(h.Version.Number)
+	w.Hash(uint64(h.Version.Since))
+	w.Count(h.Size)
+	w.Hash(h.Line.Head)
+	w.Hash(h.Line.Last)
+	w.Count(h.Line.Blocks)
 }
 
 func (w *writer) prompt(b *fleet.Blocks) {
-	w.number(2*w.places[b.Upstream] + bit(b.Gone))
-	w.hash(b.After)
-	w.number(uint64(len(b.Hashes)))
+	w.Number(2*w.Place(b.Upstream) + packed.Bit(b.Gone))
+	w.Hash(b.After)
+	w.Count(len(b.Hashes))
 	for _, hash := range b.Hashes {
-		w.hash(hash)
+		w.Hash(hash)
 	}
 }
-
-func bit(b bool) uint64 {
-	if b {
-		return 1
-	}
-	return 0
-}
-
-func (w *writer) number(n uint64) { w.b = binary.AppendUvarint(w.b, n) }
-func (w *writer) integer(n int)   { w.number(uint64(max(n, 0))) }
-func (w *writer) hash(h uint64)   { w.b = binary.LittleEndian.AppendUint64(w.b, h) }
