@@ -63,16 +63,8 @@ func parseModelsHandler(h httpcaddyfile.Helper) (caddyhttp.MiddlewareHandler, er
 //
 // A fleet that is left out is default.
 func (h *ModelsHandler) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
-	d.Next() // consume directive name
-	if d.NextArg() {
-		fleet, err := parseName(d.Val())
-		if err != nil {
-			return d.Errf("invalid fleet '%s': %v", d.Val(), err)
-		}
-		h.Fleet = fleet
-	}
-	if d.NextArg() {
-		return d.ArgErr()
+	if err := parseFleet(d, &h.Fleet); err != nil {
+		return err
 	}
 	return refuseBlock(d, "llm_loadaware_models")
 }

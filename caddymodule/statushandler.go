@@ -135,16 +135,8 @@ func parseStatusHandler(h httpcaddyfile.Helper) (caddyhttp.MiddlewareHandler, er
 //
 // Everything has a default: the fleet default, 1s and 32.
 func (h *StatusHandler) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
-	d.Next() // consume directive name
-	if d.NextArg() {
-		fleet, err := parseName(d.Val())
-		if err != nil {
-			return d.Errf("invalid fleet '%s': %v", d.Val(), err)
-		}
-		h.Fleet = fleet
-	}
-	if d.NextArg() {
-		return d.ArgErr()
+	if err := parseFleet(d, &h.Fleet); err != nil {
+		return err
 	}
 	return parseBlock(d, 0, h.unmarshalOption)
 }
