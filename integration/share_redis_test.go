@@ -10,7 +10,6 @@ import (
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"encoding/pem"
-	"errors"
 	"fmt"
 	"math/big"
 	"net"
@@ -20,7 +19,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/caddy-llm/loadaware/internal/redisserver"
+	"github.com/caddy-llm/loadaware/internal/redisserver/redistest"
 )
 
 // placesAsOne checks with a burst that the Caddys know of each other's load.
@@ -149,15 +148,8 @@ func TestShareFailover(t *testing.T) {
 		t.Fatal(err)
 	}
 	startRedis(t, "", "--replicaof", "127.0.0.1 "+port)
-	sentinel, err := redisserver.StartSentinel(fmt.Sprintf(
+	sentinel := redistest.StartSentinel(t, fmt.Sprintf(
 		"sentinel monitor main 127.0.0.1 %s 1\nsentinel down-after-milliseconds main 500\nsentinel failover-timeout main 5000\n", port))
-	if errors.Is(err, redisserver.ErrMissing) {
-		t.Skip(err)
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = sentinel.Stop() })
 	upstreams := newUpstreams(t, 3, answerAtOnce)
 	c := newCrew(t, 2, addresses(upstreams), sentinel.Addr, "master main")
 	c.placesAsOne(upstreams, "before")

@@ -4,7 +4,6 @@
 package integration
 
 import (
-	"errors"
 	"fmt"
 	"io"
 	"sync"
@@ -13,6 +12,7 @@ import (
 	"time"
 
 	"github.com/caddy-llm/loadaware/internal/redisserver"
+	"github.com/caddy-llm/loadaware/internal/redisserver/redistest"
 )
 
 // sharedSite is a site of a fleet that is shared, and tells where and why it has
@@ -40,15 +40,7 @@ func startRedis(t testing.TB, addr string, options ...string) *redisserver.Serve
 	if testing.Short() {
 		t.Skip("runs Redis and Caddy in processes of their own")
 	}
-	server, err := redisserver.Start(addr, options...)
-	if errors.Is(err, redisserver.ErrMissing) {
-		t.Skip(err)
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = server.Stop() })
-	return server
+	return redistest.Start(t, addr, options...)
 }
 
 // crew is some Caddys in processes of their own, with one fleet.

@@ -4,14 +4,13 @@
 package main
 
 import (
-	"errors"
 	"os"
 	"strings"
 	"testing"
 
 	"github.com/caddy-llm/loadaware/bench/lab/workload"
 	"github.com/caddy-llm/loadaware/internal/crew"
-	"github.com/caddy-llm/loadaware/internal/redisserver"
+	"github.com/caddy-llm/loadaware/internal/redisserver/redistest"
 )
 
 func TestParse(t *testing.T) {
@@ -75,12 +74,7 @@ func followAgent(t *testing.T, policy string, caddys int) (hitRate, spread float
 		t.Fatal(err)
 	}
 	st, d, err := s.open(policy, caddys)
-	if errors.Is(err, redisserver.ErrMissing) {
-		t.Skip(err)
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	redistest.Check(t, err)
 	defer func() {
 		if err := st.stop(); err != nil {
 			t.Error(err)

@@ -5,7 +5,6 @@ package main
 
 import (
 	"encoding/json"
-	"errors"
 	"io"
 	"os"
 	"path/filepath"
@@ -13,7 +12,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/caddy-llm/loadaware/internal/redisserver"
+	"github.com/caddy-llm/loadaware/internal/redisserver/redistest"
 )
 
 // TestMain runs Caddy where the command has started this program for that.
@@ -166,12 +165,7 @@ func TestMeasureSharing(t *testing.T) {
 		"-against", "llm_loadaware", "-policy", "llm_loadaware share", "-rounds", "1", "-turn", "1ms", "-clients", "2", "-streams", "4",
 		"-transfer", "1000000", "-memory-rounds", "1", "-timeout", "2m", "-json", file,
 	})
-	if errors.Is(err, redisserver.ErrMissing) {
-		t.Skip(err)
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	redistest.Check(t, err)
 	text, err := os.ReadFile(file)
 	if err != nil {
 		t.Fatal(err)

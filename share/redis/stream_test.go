@@ -5,7 +5,6 @@ package redis
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -14,22 +13,8 @@ import (
 
 	driver "github.com/redis/go-redis/v9"
 
-	"github.com/caddy-llm/loadaware/internal/redisserver"
+	"github.com/caddy-llm/loadaware/internal/redisserver/redistest"
 )
-
-// startServer runs Redis until the end of the test.
-func startServer(t *testing.T, addr string, options ...string) *redisserver.Server {
-	t.Helper()
-	server, err := redisserver.Start(addr, options...)
-	if errors.Is(err, redisserver.ErrMissing) {
-		t.Skip(err)
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = server.Stop() })
-	return server
-}
 
 // open returns a stream that waits for an answer as long as a busy machine takes.
 func open(t *testing.T, o Options) *Stream {
@@ -81,7 +66,7 @@ func (r *reader) expect(t *testing.T, past bool, want ...string) {
 }
 
 func TestStreamCarriesMessagesInOrder(t *testing.T) {
-	server := startServer(t, "")
+	server := redistest.Start(t, "")
 	a := open(t, Options{Addresses: []string{server.Addr}})
 	b := open(t, Options{Addresses: []string{server.Addr}})
 	fromA := &reader{s: a}
@@ -98,7 +83,7 @@ func TestStreamCarriesMessagesInOrder(t *testing.T) {
 
 // A history of several portions is of the past to its end.
 func TestHistoryIsOfThePast(t *testing.T) {
-	server := startServer(t, "")
+	server := redistest.Start(t, "")
 	a := open(t, Options{Addresses: []string{server.Addr}})
 	for i := range 2*portion + 5 {
 		send(t, a, fmt.Sprint(i))
@@ -119,7 +104,7 @@ func TestHistoryIsOfThePast(t *testing.T) {
 
 // What waits for a message gets it when it is sent, and ends with the stream.
 func TestReceiveWaits(t *testing.T) {
-	server := startServer(t, "")
+	server := redistest.Start(t, "")
 	a := open(t, Options{Addresses: []string{server.Addr}})
 	b := open(t, Options{Addresses: []string{server.Addr}})
 	r := &reader{s: b}
@@ -149,7 +134,7 @@ func TestReceiveWaits(t *testing.T) {
 // A stream that was lost is read from its start, even if it begins in the past:
 // the clock of another machine may be behind.
 func TestStreamBeginsAnew(t *testing.T) {
-	server := startServer(t, "")
+	server := redistest.Start(t, "")
 	a := open(t, Options{Addresses: []string{server.Addr}})
 	r := &reader{s: a}
 	r.expect(t, true)
@@ -165,7 +150,7 @@ func TestStreamBeginsAnew(t *testing.T) {
 	if _, err := a.Receive(t.Context(), r.after); err == nil {
 		t.Error("Receive succeeded without a server")
 	}
-	startServer(t, server.Addr)
+	redistest.Start(t, server.Addr)
 	late := []string{"3", "4"}
 	for i, m := range late {
 		args := &driver.XAddArgs{Stream: a.key, ID: fmt.Sprint("1-", i+1), Values: []string{field, m}}
@@ -196,7 +181,7 @@ func eventually(t *testing.T, try func() error) {
 
 // The stream is bounded, whoever writes to it.
 func TestStreamIsBounded(t *testing.T) {
-	server := startServer(t, "")
+	server := redistest.Start(t, "")
 	a := open(t, Options{Addresses: []string{server.Addr}})
 	for range averaged {
 		a.bound.saw(historyBytes)
@@ -214,7 +199,7 @@ func TestStreamIsBounded(t *testing.T) {
 // What Redis refuses is said, and no password.
 func TestRedisRefuses(t *testing.T) {
 	const password = "very secret"
-	server := startServer(t, "", "--requirepass", password, "--maxmemory", "1mb")
+	server := redistest.Start(t, "", "--requirepass", password, "--maxmemory", "1mb")
 	for _, o := range []Options{{}, {Password: "wrong one"}, {Username: "nobody", Password: password}} {
 		o.Addresses = []string{server.Addr}
 		s := open(t, o)
@@ -266,7 +251,7 @@ func TestPositions(t *testing.T) {
 
 // A user needs no more than what the documentation allows it.
 func TestUserNeedsTwoCommands(t *testing.T) {
-	server := startServer(t, "")
+	server := redistest.Start(t, "")
 	for _, command := range []string{
 		"ACL SETUSER caddy on >pass ~news +xadd +xread",
 		"ACL SETUSER default off",
