@@ -24,6 +24,19 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
+// readResults reads what a run has written.
+func readResults(t *testing.T, file string) (r results) {
+	t.Helper()
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := json.Unmarshal(text, &r); err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
 func TestParse(t *testing.T) {
 	s, err := parse([]string{"-rounds", "3", "-policy", "random"})
 	if err != nil || s.rounds != 3 || s.policies != [2]string{"least_conn", "random"} {
@@ -96,16 +109,9 @@ func TestMeasure(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	text, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	var r results
-	if err := json.Unmarshal(text, &r); err != nil {
-		t.Fatal(err)
-	}
+	r := readResults(t, file)
 	if len(r.Requests) != 5 || r.Memory == nil {
-		t.Fatalf("results = %s", text)
+		t.Fatalf("results = %+v", r)
 	}
 	for _, c := range r.Requests {
 		for side, f := range c.Sides {
@@ -129,16 +135,9 @@ func TestMeasurePage(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	text, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	var r results
-	if err := json.Unmarshal(text, &r); err != nil {
-		t.Fatal(err)
-	}
+	r := readResults(t, file)
 	if len(r.Page) != 3 {
-		t.Fatalf("results = %s", text)
+		t.Fatalf("results = %+v", r)
 	}
 	for i, want := range []int{0, 1, 3} {
 		f := r.Page[i]
@@ -166,15 +165,8 @@ func TestMeasureSharing(t *testing.T) {
 		"-transfer", "1000000", "-memory-rounds", "1", "-timeout", "2m", "-json", file,
 	})
 	redistest.Check(t, err)
-	text, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	var r results
-	if err := json.Unmarshal(text, &r); err != nil {
-		t.Fatal(err)
-	}
+	r := readResults(t, file)
 	if r.RedisCommands <= 0 || r.Requests[0].Sides[1].Requests == 0 {
-		t.Errorf("results = %s, want commands of Redis", text)
+		t.Errorf("results = %+v, want commands of Redis", r)
 	}
 }
