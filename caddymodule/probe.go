@@ -46,5 +46,13 @@ func (t *scrapeTarget) probe(ctx context.Context) {
 	}
 }
 
+// leaveToHealth notes that a page does not exist. That tells nothing of whether the
+// upstream is back, for its health is asked instead, and waited for from now on.
+func (t *scrapeTarget) leaveToHealth(p *scrapePage, now time.Time) {
+	if p == &t.metrics {
+		t.fleet.Watch(t.name, now)
+	}
+}
+
 // readHealth reads nothing: the status has said it all.
 func readHealth(io.Reader) (func(time.Time, time.Duration), error) { return nil, nil }

@@ -150,7 +150,11 @@ func (t *scrapeTarget) ask(ctx context.Context, p *scrapePage, at address) {
 	now := time.Now()
 	p.lost = err != nil && !isAnswer(err)
 	t.claim.deliver(turn, func() {
-		t.fleet.Probed(t.name, err == nil || isSound(err), now)
+		if isAbsent(err) {
+			t.leaveToHealth(p, now)
+		} else {
+			t.fleet.Probed(t.name, err == nil || isSound(err), now)
+		}
 		switch {
 		case err == nil:
 			give(now, p.valid)

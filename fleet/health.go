@@ -136,9 +136,10 @@ func (h *health) scraped(now time.Time) bool {
 }
 
 // awaited reports that an answer to a scraper would tell whether the upstream is
-// back, and that there was none since it has failed.
+// back, and that there was none since it has failed, or none any more.
 func (h *health) awaited(now time.Time) bool {
-	return h.pause != 0 && !h.answered.After(h.failed) && now.Sub(h.until) < mostPause
+	gone := h.lost || !h.answered.After(h.failed)
+	return h.pause != 0 && gone && now.Sub(h.until) < mostPause
 }
 
 // tries reports that a trial is under way.

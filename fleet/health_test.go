@@ -195,6 +195,9 @@ func TestTrialWaitsForAProbe(t *testing.T) {
 	b.Probed(name, true, b.now.Add(-time.Millisecond))
 	b.wait(2 * time.Second)
 	b.wantChoice(t, "an answer from before the failure", 1)
+	b.Probed(name, true, b.now)
+	b.Probed(name, false, b.now)
+	b.wantChoice(t, "an answer, and then none", 1)
 	for range 16 {
 		b.Probed(name, false, b.now)
 		b.wait(time.Second)

@@ -15,14 +15,23 @@ type ailing struct {
 	*upstream
 	ill, healthy bool
 	asked        int
+
+	// answers is closed when questions that are not of its health are answered
+	answers chan struct{}
 }
 
 func newAiling(t *testing.T) *ailing {
 	t.Helper()
-	a := &ailing{healthy: true}
+	a := &ailing{healthy: true, answers: make(chan struct{})}
 	a.upstream = &upstream{Server: newRawUpstream(t, nil).Server}
 	a.Config.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.UserAgent() == scraperAgent {
+			if r.URL.Path != "/health" {
+				select {
+				case <-a.answers:
+				case <-r.Context().Done():
+				}
+			}
 			w.WriteHeader(a.health(r.URL.Path))
 			return
 		}
@@ -71,12 +80,20 @@ func TestCoolingUpstreamIsProbed(t *testing.T) {
 
 		// probes are more than one pause is long
 		probes int
+
+		// late says that the policy learns only while the upstream cools down that
+		// there is nothing to tell
+		late bool
 	}{
-		{"metrics off", "metrics off", 3},
-		{"nothing to tell", "metrics /metrics {\ninterval 100ms\n}", 3},
+		{"metrics off", "metrics off", 3, false},
+		{"nothing to tell", "metrics /metrics {\ninterval 100ms\n}", 3, true},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			a, well := newAiling(t), newAiling(t)
+			close(well.answers)
+			if !test.late {
+				close(a.answers)
+			}
 			config := fmt.Sprintf("{site0} {\nllm_loadaware\nreverse_proxy %s %s {\nlb_policy llm_loadaware {\n%s\n}\n}\n}\n",
 				a.address(), well.address(), test.metrics)
 			s := start(t, config)
@@ -98,6 +115,9 @@ func TestCoolingUpstreamIsProbed(t *testing.T) {
 				return s.fleet().of(a.upstream).State == "cooling_down"
 			}, func() string { return "the upstream that fails does not cool down" })
 			received := a.count()
+			if test.late {
+				close(a.answers)
+			}
 			eventually(t, func() bool {
 				request()
 				return a.askedFor() >= test.probes
