@@ -183,6 +183,7 @@ func (s *server) post(contentType, config string, header ...string) error {
 	for i := 0; i+1 < len(header); i += 2 {
 		r.Header.Set(header[i], header[i+1])
 	}
+	before := listening()
 	res, err := adminClient.Do(r)
 	if err != nil {
 		s.t.Fatal(err)
@@ -192,6 +193,7 @@ func (s *server) post(contentType, config string, header ...string) error {
 	if res.StatusCode != http.StatusOK {
 		return fmt.Errorf("status %d: %s", res.StatusCode, text)
 	}
+	s.succeeds(before)
 	return nil
 }
 

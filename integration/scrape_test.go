@@ -295,10 +295,8 @@ func TestCaseC51ReloadChangesWhoIsAsked(t *testing.T) {
 
 // scrapeTasks are how many goroutines run code of the modules in the background.
 func scrapeTasks() int {
-	stacks := make([]byte, 4<<20)
-	stacks = stacks[:runtime.Stack(stacks, true)]
 	n := 0
-	for stack := range strings.SplitSeq(string(stacks), "\n\n") {
+	for _, stack := range stacks() {
 		if strings.Contains(stack, "caddymodule.(*scraper)") {
 			n++
 		}
