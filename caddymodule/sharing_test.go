@@ -123,5 +123,5 @@ func (n *nonsense) Receive(context.Context, string) (share.Batch, error) {
 		return share.Batch{}, nil
 	}
 	n.told = true
-	return share.Batch{Messages: [][]byte{[]byte("nonsense")}}, nil
+	return share.Batch{Messages: []share.Message{{Data: []byte("nonsense")}}}, nil
 }

@@ -95,7 +95,7 @@ func TestStepsOfAPromptThatIsHeard(t *testing.T) {
 		{"one that is gone", Blocks{Upstream: name, After: blocks[99], Gone: true}, 1 + 100},
 		{"one that nobody has told", Blocks{Upstream: name, After: blocks[9], Gone: true}, 1},
 	} {
-		if got := b.hearBlocks(9, &test.blocks, b.now); got != test.want {
+		if got := b.hearBlocks(9, &test.blocks, b.now, 0); got != test.want {
 			t.Errorf("%s: %d steps, want %d", test.name, got, test.want)
 		}
 	}

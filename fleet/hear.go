@@ -14,7 +14,7 @@ import (
 // one for each process. News may come late, twice or not at all, and in any order:
 // loads and prompts of ones that are not newer than the last are passed over, and
 // of homes that differ all routers take the same. News of Serial 0 are of the past:
-// they have no loads.
+// they have no loads, and what they tell of was used when they were told.
 //
 // The lock is let go again and again, so that no placement waits for long.
 func (f *Fleet) Hear(router uint64, n *News, now time.Time) {
@@ -32,12 +32,12 @@ func (f *Fleet) Hear(router uint64, n *News, now time.Time) {
 			// they were heard, or may contradict what was heard since
 			break
 		}
-		for range f.hearBlocks(router, &n.Blocks[i], now) {
+		for range f.hearBlocks(router, &n.Blocks[i], now, n.Age) {
 			pause()
 		}
 	}
 	for i := range n.Homes {
-		f.hearHome(&n.Homes[i], fresh, late, now)
+		f.hearHome(&n.Homes[i], fresh, late, now, n.Age)
 		pause()
 	}
 	for _, r := range n.Responses {
@@ -49,9 +49,9 @@ func (f *Fleet) Hear(router uint64, n *News, now time.Time) {
 }
 
 // hearBlocks records a prompt that another router has placed, or takes one back
-// that it was heard to have placed. It returns how many steps that has taken. The
-// caller holds the lock.
-func (f *Fleet) hearBlocks(router uint64, b *Blocks, now time.Time) (steps int) {
+// that it was heard to have placed, age ago. It returns how many steps that has
+// taken. The caller holds the lock.
+func (f *Fleet) hearBlocks(router uint64, b *Blocks, now time.Time, age time.Duration) (steps int) {
 	if f.peers.noIndex {
 		return 1
 	}
@@ -69,7 +69,7 @@ func (f *Fleet) hearBlocks(router uint64, b *Blocks, now time.Time) (steps int) 
 		u.fit(f.peers.kvTokens)
 	}
 	f.lastOwner++
-	depth, held := u.index.Extend(b.After, b.Hashes, f.lastOwner, now)
+	depth, held := u.index.Extend(b.After, b.Hashes, f.lastOwner, now.Add(-age))
 	if held {
 		last := b.After
 		if n := len(b.Hashes); n > 0 {
@@ -81,11 +81,12 @@ func (f *Fleet) hearBlocks(router uint64, b *Blocks, now time.Time) (steps int) 
 	return 1 + 2*depth + len(b.Hashes)
 }
 
-// hearHome takes the home of a session in, if that counts more than the one that
-// is known. Who has told of one that counts less is told of the other. The caller
-// holds the lock.
-func (f *Fleet) hearHome(h *Home, fresh, late bool, now time.Time) {
-	if h.Session == 0 {
+// hearHome takes the home of a session in that was told age ago, if that counts
+// more than the one that is known. Who has told of one that counts less is told of
+// the other. The caller holds the lock.
+func (f *Fleet) hearHome(h *Home, fresh, late bool, now time.Time, age time.Duration) {
+	bounds := f.bounds()
+	if h.Session == 0 || age > bounds.TTL {
 		return
 	}
 	if h.Upstream == "" {
@@ -96,7 +97,7 @@ func (f *Fleet) hearHome(h *Home, fresh, late bool, now time.Time) {
 		}
 		return
 	}
-	s := f.sessions.Meet(h.Session, now, f.bounds())
+	s := f.sessions.Meet(h.Session, now.Add(-age), bounds)
 	if s == nil {
 		return
 	}

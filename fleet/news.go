@@ -4,6 +4,8 @@
 package fleet
 
 import (
+	"time"
+
 	"github.com/caddy-llm/loadaware/picker"
 	"github.com/caddy-llm/loadaware/sessions"
 )
@@ -14,6 +16,10 @@ import (
 type News struct {
 	// Serial counts the news of a router from 1.
 	Serial uint64
+
+	// Age is how long ago news of the past were told. It is not part of a
+	// message, and 0 for all others.
+	Age time.Duration
 
 	// Loads are all that the router holds, so that lost news heal with the
 	// next. What is not in it is 0.

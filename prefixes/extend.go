@@ -10,8 +10,12 @@ import "time"
 // blocks. after is 0 where blocks are the whole chain. It does what
 // [Index.Record] does with all of the chain, and nothing where that block is not
 // held: what follows it could not be matched. It reports whether it was, and how
-// many blocks up to it were: each was looked at twice.
+// many blocks up to it were: each was looked at twice. A use that is older than the
+// last one of any block counts as made at that one's time.
 func (x *Index) Extend(after uint64, blocks []uint64, owner Owner, now time.Time) (depth int, held bool) {
+	if len(x.slots) > 0 {
+		now = time.Unix(0, max(now.UnixNano(), x.entries[x.newest].used))
+	}
 	depth = x.touch(after, now, false)
 	if after != 0 && depth == 0 {
 		return 0, false

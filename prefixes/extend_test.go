@@ -65,6 +65,27 @@ func TestExtend(t *testing.T) {
 	}
 }
 
+// What is heard of the past makes no block older than those used before it, for
+// they are evicted in that order.
+func TestExtendInThePast(t *testing.T) {
+	var x Index
+	x.Resize(4)
+	x.Extend(0, chain("ab"), 1, start.Add(-time.Hour))
+	x.Settle()
+	x.Extend(0, chain("c"), 2, start.Add(-30*time.Minute))
+	x.Settle()
+	x.Extend(0, chain("d"), 3, start.Add(-40*time.Minute))
+	x.Settle()
+	for i, want := range []time.Duration{time.Hour, time.Hour, 30 * time.Minute, 30 * time.Minute, 0} {
+		if age, full := x.Age(start); age != want || !full {
+			t.Errorf("after %d blocks the oldest is of %v ago, want %v", i, age, want)
+		}
+		x.Record(chain(string(rune('p'+i))), Owner(4+i), start)
+		x.Settle()
+		sound(t, &x)
+	}
+}
+
 // What follows a block that is not held cannot be matched, and is not kept.
 func TestExtendNeedsItsBeginning(t *testing.T) {
 	var x Index

@@ -26,11 +26,19 @@ func (v Version) Compare(w Version) int {
 	return -1
 }
 
-// Meet returns the session named key as one that another router uses: it counts
-// as used now, and is added when it is missing or has expired. It returns nil
-// when the table is full of sessions with live requests.
-func (t *Table) Meet(key Key, now time.Time, b Bounds) *Session {
-	s := t.Begin(key, now, b)
+// Meet returns the session named key as one that another router has used. It is
+// added when it is missing or has expired. A use that is older than one that is
+// known of the session changes nothing, and one that is older than the last of
+// another session counts as made at that one's time: they are held in that order. It
+// returns nil when the table is full of sessions with live requests.
+func (t *Table) Meet(key Key, used time.Time, b Bounds) *Session {
+	if t.newest != nil && used.Before(t.newest.lastUse) {
+		if s := t.sessions[key]; s != nil && !used.After(s.lastUse) {
+			return s
+		}
+		used = t.newest.lastUse
+	}
+	s := t.Begin(key, used, b)
 	if s == nil {
 		return nil
 	}

@@ -56,6 +56,44 @@ func TestMeet(t *testing.T) {
 	}
 }
 
+// What is heard of the past is no use of today.
+func TestMeetInThePast(t *testing.T) {
+	b := Bounds{Max: 10, TTL: time.Hour}
+	var table Table
+	meet := func(key Key, minutes int) {
+		t.Helper()
+		s := table.Meet(key, start.Add(time.Duration(minutes)*time.Minute), b)
+		if s == nil || s.Live() != 0 {
+			t.Fatalf("session %d = %+v", key, s)
+		}
+		table.MoveTo(s, "a")
+	}
+	meet(1, 10)
+	meet(2, 30)
+	meet(1, 5)  // known to be used later
+	meet(3, 20) // counts as 30
+	live := table.Begin(4, start.Add(40*time.Minute), b)
+	if s := table.Meet(4, start.Add(-time.Minute), b); s != live || live.Live() != 1 {
+		t.Errorf("session 4 = %+v, want the live one", s)
+	}
+	for _, step := range []struct {
+		minutes int
+		want    []bool // sessions 1 to 3
+	}{
+		{70, []bool{true, true, true}},
+		{71, []bool{false, true, true}},
+		{90, []bool{false, true, true}},
+		{91, []bool{false, false, false}},
+	} {
+		table.End(table.Begin(9, start.Add(time.Duration(step.minutes)*time.Minute), b), start)
+		for i, want := range step.want {
+			if got := table.Find(Key(i+1)) != nil; got != want {
+				t.Errorf("after %d minutes session %d is there: %t, want %t", step.minutes, i+1, got, want)
+			}
+		}
+	}
+}
+
 func TestAbandon(t *testing.T) {
 	b := Bounds{Max: 10, TTL: time.Minute}
 	var table Table

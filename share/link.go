@@ -114,14 +114,14 @@ func (l *Link) Hear(ctx context.Context) {
 			if ctx.Err() != nil {
 				return
 			}
-			l.read(message, &news, batch.Past)
+			l.read(&message, &news, batch.Past)
 		}
 	}
 }
 
 // read takes one message in, unless it is the router's own.
-func (l *Link) read(message []byte, news *fleet.News, past bool) {
-	router, err := Decode(message, news)
+func (l *Link) read(message *Message, news *fleet.News, past bool) {
+	router, err := Decode(message.Data, news)
 	switch {
 	case err != nil:
 		l.unreadable.Add(1)
@@ -129,7 +129,7 @@ func (l *Link) read(message []byte, news *fleet.News, past bool) {
 	case router == l.router:
 		return
 	case past:
-		news.Serial, news.Loads = 0, news.Loads[:0]
+		news.Serial, news.Loads, news.Age = 0, news.Loads[:0], message.Age
 	}
 	l.fleet.Hear(router, news, time.Now())
 }

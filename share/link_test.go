@@ -204,6 +204,32 @@ func TestRouterThatStarts(t *testing.T) {
 	})
 }
 
+// What a router that starts hears of the past was used then, and not when it has
+// started.
+func TestPastIsNoUseOfToday(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := new(Memory)
+		for router, wait := range []time.Duration{40 * time.Minute, 30 * time.Minute} {
+			a := join(t, m, 3, uint64(router+1))
+			p, _ := a.place(sessions.Key(router+1), text(uint64(router), 10))
+			p.End(fleet.CauseEnd, time.Now())
+			time.Sleep(time.Second)
+			a.stop()
+			time.Sleep(wait)
+		}
+		b := join(t, m, 3, 3)
+		synctest.Wait()
+		if got := b.View(time.Now()).Sessions; got != 1 {
+			t.Errorf("%d sessions are known, want the one that was used in the last hour", got)
+		}
+		time.Sleep(31 * time.Minute)
+		b.place(9, text(9, 1))
+		if got := b.View(time.Now()).Sessions; got != 1 {
+			t.Errorf("%d sessions are known an hour after the last use, want one that is new", got)
+		}
+	})
+}
+
 // broken is a medium that fails while it is told to.
 type broken struct {
 	Memory
@@ -366,8 +392,8 @@ func TestMemory(t *testing.T) {
 		t.Fatal(err)
 	}
 	next, err := m.Receive(t.Context(), batch.Next)
-	if err != nil || next.Past || len(next.Messages) != 1 || string(next.Messages[0]) != "next" {
-		t.Errorf("Receive() = %q, %v, want the next message", next.Messages, err)
+	if err != nil || next.Past || len(next.Messages) != 1 || string(next.Messages[0].Data) != "next" {
+		t.Errorf("Receive() = %+v, %v, want the next message", next.Messages, err)
 	}
 	if _, err := m.Receive(t.Context(), "there"); err == nil {
 		t.Error("Receive() after 'there' has no error")

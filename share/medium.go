@@ -3,7 +3,10 @@
 
 package share
 
-import "context"
+import (
+	"context"
+	"time"
+)
 
 // Medium carries messages among the routers of one fleet. It need not keep
 // their order, and may lose some or bring some twice: what they say is made for
@@ -21,7 +24,7 @@ type Medium interface {
 
 // Batch is what was received at once.
 type Batch struct {
-	Messages [][]byte
+	Messages []Message
 
 	// Next is the position to go on from, which is never "".
 	Next string
@@ -29,4 +32,13 @@ type Batch struct {
 	// Past says that the messages may be older than the router: what they say
 	// of load is over.
 	Past bool
+}
+
+// Message is one that was received.
+type Message struct {
+	Data []byte
+
+	// Age is how long ago it was sent, about, by the clocks of whoever keeps it
+	// and of the router. It is not negative.
+	Age time.Duration
 }

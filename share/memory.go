@@ -91,7 +91,8 @@ func (m *Memory) take(from int) (batch Batch, more <-chan struct{}, arrives time
 	at := max(from-(m.sent-len(m.messages)), 0)
 	now := time.Now()
 	for ; at < len(m.messages) && !m.messages[at].arrives.After(now); at++ {
-		batch.Messages = append(batch.Messages, m.messages[at].message)
+		d := m.messages[at]
+		batch.Messages = append(batch.Messages, Message{Data: d.message, Age: now.Sub(d.arrives) + m.Delay})
 	}
 	batch.Next = strconv.Itoa(m.sent - len(m.messages) + at)
 	if at < len(m.messages) {

@@ -6,8 +6,10 @@ package redis
 import (
 	"cmp"
 	"fmt"
+	"math"
 	"strconv"
 	"strings"
+	"time"
 )
 
 // position is the id of an entry of a stream. Redis gives each entry a greater
@@ -30,6 +32,12 @@ func parsePosition(id string) (position, error) {
 		return position{}, fmt.Errorf("reading id of an entry: %w", err)
 	}
 	return position{m, n}, nil
+}
+
+// age is how long before now the entry was written, 0 where the clock of Redis is
+// ahead.
+func (p position) age(now time.Time) time.Duration {
+	return max(now.Sub(time.UnixMilli(int64(min(p.millis, math.MaxInt64)))), 0)
 }
 
 // String is the id in Redis's form.

@@ -130,20 +130,20 @@ func (s *Stream) read(ctx context.Context, after string, start bool) (share.Batc
 		return share.Batch{}, fmt.Errorf("reading stream: %w", err)
 	}
 	batch := share.Batch{Next: after}
-	entries := 0
+	var at position
+	entries, now := 0, time.Now()
 	for _, stream := range streams {
 		for _, entry := range stream.Messages {
 			entries++
 			batch.Next = entry.ID
+			if at, err = parsePosition(entry.ID); err != nil {
+				return share.Batch{}, err
+			}
 			if text, ok := entry.Values[field].(string); ok {
 				s.bound.saw(len(text))
-				batch.Messages = append(batch.Messages, []byte(text))
+				batch.Messages = append(batch.Messages, share.Message{Data: []byte(text), Age: at.age(now)})
 			}
 		}
-	}
-	at, err := parsePosition(batch.Next)
-	if err != nil {
-		return share.Batch{}, err
 	}
 	batch.Past = s.place.read(at, start, entries == s.portion)
 	if entries < s.portion {

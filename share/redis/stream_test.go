@@ -52,7 +52,7 @@ func (r *reader) next(t *testing.T) (messages []string, past bool) {
 	}
 	r.after = batch.Next
 	for _, m := range batch.Messages {
-		messages = append(messages, string(m))
+		messages = append(messages, string(m.Data))
 	}
 	return messages, batch.Past
 }
@@ -85,8 +85,19 @@ func TestStreamCarriesMessagesInOrder(t *testing.T) {
 func TestHistoryIsOfThePast(t *testing.T) {
 	server := redistest.Start(t, "")
 	a := open(t, Options{Addresses: []string{server.Addr}})
-	for i := range 2*portion + 5 {
-		send(t, a, fmt.Sprint(i))
+	hour := fmt.Sprintf("%d-7", time.Now().Add(-time.Hour).UnixMilli())
+	if err := a.client.XAdd(t.Context(), &driver.XAddArgs{Stream: a.key, ID: hour, Values: []string{field, "0"}}).Err(); err != nil {
+		t.Fatal(err)
+	}
+	for i := range 2*portion + 4 {
+		send(t, a, fmt.Sprint(i+1))
+	}
+	batch, err := a.Receive(t.Context(), "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if first, next := batch.Messages[0].Age, batch.Messages[1].Age; first < time.Hour || next > first/2 {
+		t.Errorf("messages of an hour ago and of now are of %v and %v ago", first, next)
 	}
 	b := open(t, Options{Addresses: []string{server.Addr}})
 	r := &reader{s: b}
