@@ -6,7 +6,7 @@
 
 import assert from "node:assert/strict";
 import { chromium } from "playwright-core";
-import { patience } from "./stage.mjs";
+import { patience, persist } from "./stage.mjs";
 
 // secret is in every prompt and in the name of every session, and must be on no
 // page.
@@ -74,7 +74,7 @@ export function load(stage, clients = 12) {
       const headers = { "Content-Type": "application/json", ...(i % 3 ? { "X-Session-ID": `${secret}-${i}` } : {}) };
       const messages = [{ role: "user", content: text }];
       const body = JSON.stringify({ model: "sim-model", stream: true, max_tokens: 16 + (turn % 50), messages });
-      const res = await fetch(`${stage.url}/v1/chat/completions`, { method: "POST", headers, body });
+      const res = await persist(`${stage.url}/v1/chat/completions`, { method: "POST", headers, body });
       await res.text();
     }
   };

@@ -8,7 +8,7 @@ import assert from "node:assert/strict";
 import { after, afterEach, before, test } from "node:test";
 import { setTimeout as pause } from "node:timers/promises";
 import { launch, load, open, secret } from "./browser.mjs";
-import { start } from "./stage.mjs";
+import { persist, start } from "./stage.mjs";
 
 // sites has the page behind a stripped prefix, on one path, for a fleet that
 // nobody uses, and for one viewer.
@@ -217,7 +217,7 @@ test("screen readers find tables, landmarks and what has changed", async () => {
   });
   const [{ address }] = stage.servers;
   const drain = async (method) => {
-    const res = await fetch(`http://${stage.admin}/llm_loadaware/fleets/default/drain?upstream=${address}`, { method, headers: { Origin: `http://${stage.admin}` } });
+    const res = await persist(`http://${stage.admin}/llm_loadaware/fleets/default/drain?upstream=${address}`, { method, headers: { Origin: `http://${stage.admin}` } });
     assert.ok(res.ok);
   };
   const states = page.locator("#upstreams .state");

@@ -128,6 +128,18 @@ class Server {
   }
 }
 
+// persist is fetch for what Caddy itself answers. A reload closes connections that
+// are kept, and what is sent on one in that moment has no answer: it is sent again.
+export async function persist(url, options) {
+  for (let tries = 1; ; tries++) {
+    try {
+      return await fetch(url, options);
+    } catch (err) {
+      if (tries === 5) throw err;
+    }
+  }
+}
+
 // Stage is Caddy with its servers.
 class Stage {
   constructor(caddy, servers, site, admin) {
@@ -137,13 +149,13 @@ class Stage {
   // ask fetches a path of Caddy's admin API. It takes fetch for a browser, by
   // its Sec-Fetch-Mode, and wants it to name an origin that is allowed.
   ask(path) {
-    return fetch(`http://${this.admin}${path}`, { headers: { Origin: `http://${this.admin}` } });
+    return persist(`http://${this.admin}${path}`, { headers: { Origin: `http://${this.admin}` } });
   }
 
   // load has Caddy run another config, as start takes one, and even the same one
   // anew.
   async load(sites) {
-    const res = await fetch(`http://${this.admin}/load`, {
+    const res = await persist(`http://${this.admin}/load`, {
       method: "POST",
       headers: { Origin: `http://${this.admin}`, "Content-Type": "text/caddyfile", "Cache-Control": "must-revalidate" },
       body: globals(this.admin) + (await sites(new URL(this.url).host, this.servers)),
